@@ -1,17 +1,25 @@
-"""What a workload's roles need, by a short run of one replica of each: what to write into its workload.toml."""
+"""What a workload's roles need, by a short run of one replica of each: what to write into its workload.toml.
+
+See model/fit.py for what is run and what is made of it.
+"""
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, Unpack
+
+from msgspec import Meta
 
 from gpusched.api.arguments import span_text
-from gpusched.api.launching import prepare
+from gpusched.api.launching import prepared_here
 from gpusched.api.plan_arguments import require_known, with_signature
+from gpusched.api.validation import require_type
 from gpusched.api.workloads import Options, WorkloadName, chosen_workload, named_workload
-from gpusched.errors import HostFault, JobFailed, UsageError
-from gpusched.model.fit import RoleFit, role_fits
+from gpusched.errors import HostFault, JobFailed
+from gpusched.model.device import Device
+from gpusched.model.fit import RoleFit, has_failed, role_fits, to_measure
 from gpusched.model.status import JobState, JobStatus, is_out_of_time
-from gpusched.settings import HERE, LOCAL, load_settings
+from gpusched.settings import HERE, load_settings
 from gpusched.times import parse_span
 
 if TYPE_CHECKING:
@@ -29,7 +37,7 @@ class FitArguments(TypedDict, total=False):
     time: float | str
     """How long it runs, from the start of its processes; "1m" where none is given."""
     procs: int | None
-    """How many actors, where their number changes what others need; one where none is given."""
+    """How many actors, where their number changes what others need; one where none is given. Of other roles one."""
     gpus: str | None
     """Only these devices, as of plan."""
     exclude_gpus: str | None
@@ -44,11 +52,11 @@ class Fit:
     `workload` is as its file has it. `roles`: those whose replicas began.
     """
 
-    def __init__(self, workload: "Workload", job: JobStatus) -> None:
+    def __init__(self, workload: "Workload", job: JobStatus, devices: Sequence[Device]) -> None:
         self.workload: Final = workload
         self.job: Final = job.id
         self.seconds: Final = round((job.ended or 0.0) - (job.started or 0.0), 1)
-        self.roles: Final[tuple[RoleFit, ...]] = role_fits(job)
+        self.roles: Final[tuple[RoleFit, ...]] = role_fits(job, devices)
 
     @property
     def toml(self) -> str:
@@ -70,32 +78,37 @@ class FitRun:
         self._workload, self.job, self.seconds = workload, job, seconds
 
     def result(self) -> Fit:
-        """Return what was measured, once the job has ended. Raises JobFailed where it ended before it could show that.
+        """Return what was measured, once the job has ended, for which it waits.
 
-        It waits for the job if it has not ended.
+        Raises JobFailed where it ended before it could show that, and where a replica failed for another reason than a
+        lack of memory: then neither its figures are a measure, nor those of the others, which had nothing to do.
         """
         end = self.job.wait()
         lacked = any(one.exit is not None and one.exit.lacks_device_memory for one in end.replicas)
-        if end.state is JobState.SUCCEEDED or is_out_of_time(end) or lacked:
-            return Fit(self._workload, end)
-        message = f"{end.id} {end.state}{f': {end.message}' if end.message else ''}"
-        raise JobFailed(message, f"see what it wrote: gpusched logs {end.id}")
+        hint = f"see what it wrote: gpusched logs {end.id}"
+        if not (end.state is JobState.SUCCEEDED or is_out_of_time(end) or lacked):
+            raise JobFailed(f"{end.id} {end.state}{f': {end.message}' if end.message else ''}", hint)
+        if (failing := next(filter(has_failed, end.replicas), None)) is not None:
+            raise JobFailed(f"{failing.name} of {end.id} failed and was started again, so nothing was measured", hint)
+        return Fit(self._workload, end, _devices())
 
 
 def begin(workload: WorkloadName, *, options: Options | None = None, **given: Unpack[FitArguments]) -> FitRun:
     """Queue a run of one replica of each role, which gets all that its device has. Raises what `fit` raises."""
     require_known(given, FitArguments)
-    chosen: dict[str, Any] = dict(given)
-    seconds = parse_span(span_text(chosen.pop("time", None), "time") or _USUAL, "--time")
-    asked = named_workload(workload)
-    _require_devices()
-    chosen["procs"] = chosen.get("procs") or _one_actor(workload, options)
-    if chosen["procs"] == "max":
-        raise UsageError("--procs max: a run to measure by has the number that is to be measured", "name a number")
-    prepared = prepare(
-        workload, options=options, begins="later", engine=LOCAL, machine=HERE, grow=True, time_limit=seconds, **chosen
-    )
-    return FitRun(asked, prepared.submit(), seconds)
+    wanted: dict[str, Any] = dict(given)
+    seconds = parse_span(span_text(wanted.pop("time", None), "time") or _USUAL, "--time")
+    procs = wanted.pop("procs", None)
+    require_type(procs, Annotated[int, Meta(ge=1)] | None, "procs")
+    chosen = chosen_workload(workload, options)
+    if not _devices():
+        raise HostFault("there is no GPU to measure on", "run it on a host with the GPUs that are to be used")
+    measured = chosen._replace(workload=to_measure(chosen.workload))
+    if procs is not None:
+        wanted["procs"] = procs
+    terms = {"machine": HERE, "grow": True, "time_limit": seconds}
+    prepared = prepared_here(measured, wanted | terms, load_settings(os.environ), begins="later")
+    return FitRun(named_workload(workload), prepared.submit(), seconds)
 
 
 @with_signature(FitArguments, {"time": _USUAL})
@@ -115,22 +128,11 @@ def fit(workload: WorkloadName, *, options: Options | None = None, **given: Unpa
         raise
 
 
-def _require_devices() -> None:
-    """Raise HostFault on a host on which nothing can be measured."""
+def _devices() -> Sequence[Device]:
+    """Return this host's devices. Raises HostFault where the driver does not work."""
     from gpusched.execution.plan_options import read_machine
 
     inventory, _ = read_machine(None, load_settings(os.environ))
-    if not inventory.devices:
-        why = f": {inventory.problem}" if inventory.problem else ""
-        raise HostFault(f"there is no GPU to measure on{why}", "run it on a host with the GPUs that are to be used")
-
-
-def _one_actor(workload: WorkloadName, options: Options | None) -> int | None:
-    """Return 1; None of a workload whose roles have the numbers that its file gives."""
-    from gpusched.planner import counted_role
-
-    try:
-        counted_role(chosen_workload(workload, options).workload)
-    except UsageError:
-        return None
-    return 1
+    if not inventory.devices and inventory.problem:
+        raise HostFault(f"there is no GPU to measure on: {inventory.problem}", "mend that, or run it on another host")
+    return inventory.devices

@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # the planner and the engines take their time, and `launch --
     from gpusched.execution.workload_options import Configured
     from gpusched.model import plan as model
 
-__all__ = ["Launch", "Reserved", "dry_run", "prepare"]
+__all__ = ["Launch", "Reserved", "dry_run", "prepare", "prepared_here"]
 
 _GUARD_PATIENCE_S: Final = 5.0
 
@@ -222,9 +222,22 @@ def prepare(
     engine = engine_of(cluster, chosen.workload, settings)
     if engine != LOCAL:
         return _on_cluster(engine, chosen, given, queue, settings, begins)
-    job = _here(chosen, given, settings, follows=follows(queue), begins=begins)
     notice = picked.notice()
-    return Launch(job, settings, queue, () if notice is None else (notice,), begins=begins)
+    return prepared_here(chosen, given, settings, begins=begins, notices=() if notice is None else (notice,))
+
+
+def prepared_here(
+    chosen: "Configured",
+    given: "Mapping[str, Any]",
+    settings: Settings,
+    *,
+    begins: Begins,
+    notices: tuple[str, ...] = (),
+) -> Launch:
+    """Return what would begin on this host of a workload under its options; `given` as for prepare, which see."""
+    queue = queue_fields(given)
+    job = _here(chosen, given, settings, follows=follows(queue), begins=begins)
+    return Launch(job, settings, queue, notices, begins=begins)
 
 
 @with_arguments(LaunchArguments)

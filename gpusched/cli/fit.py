@@ -2,13 +2,16 @@
 
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusched.cli.follow import StopRequests, counting_stop_requests, moments
 from gpusched.cli.options import Context, Option, Options, flag, with_options
 from gpusched.cli.planning import PLAN, WORKLOAD
 from gpusched.cli.workload_arguments import own_options
-from gpusched.render.ansi import is_plain
+from gpusched.errors import GpuschedError
+from gpusched.model.status import JobState, JobStatus
+from gpusched.render.ansi import is_plain, width_of
 from gpusched.render.fit import print_fit, progress
 
 if TYPE_CHECKING:
@@ -36,20 +39,26 @@ _OPTIONS: Final[Options] = {
 def fit(context: Context, *, workload: str, as_json: bool, **given: Any) -> None:
     """Measure what each role of a workload needs of a GPU, and print what to write into its workload.toml.
 
-    It runs one replica of each role for a minute, each with all that its GPU has, and on a GPU of its own where there
-    are enough. It waits in the queue for its turn; Ctrl-C ends it. NEEDED is what a framework itself had allocated,
-    TAKEN what the driver showed, CONTEXT what it took beside the framework. What to ask for is 5 % above what was
-    needed, up to the next 64 MiB. Options that fit does not know are the workload's own.
+    It runs one replica of each role for a minute, whatever number its file has, each with all that its GPU has, and on
+    a GPU of its own where there are enough. It waits in the queue for its turn; Ctrl-C ends it. NEEDED is what a
+    framework itself had allocated, TAKEN what the driver showed, CONTEXT what it took beside the framework. What to ask
+    for is 5 % above what was needed, up to the next 64 MiB. Options that fit does not know are the workload's own.
 
     Example: gpusched fit snake --time 2m
     """
     from gpusched.api.fitting import begin
 
     options = own_options(workload, context.args, "gpusched fit {}")
-    run = begin(workload, options=options, **given)
-    with counting_stop_requests() as requests:
-        _follow(run, requests, quiet=as_json)
-    if requests.count:
+    with counting_stop_requests() as requests:  # from before it is queued: what has begun is stopped
+        run = begin(workload, options=options, **given)
+        try:
+            state = _follow(run, requests, quiet=as_json).state
+        except BaseException:
+            with suppress(GpuschedError):
+                run.job.stop()
+            raise
+    if requests.count and state is JobState.CANCELLED:
+        print(f"{run.job.id} was stopped, and nothing is measured", file=sys.stderr)
         raise SystemExit(_INTERRUPTED)
     found = run.result()
     if as_json:
@@ -62,12 +71,15 @@ def fit(context: Context, *, workload: str, as_json: bool, **given: Any) -> None
         print_fit(found.workload, found.roles, found.job, found.seconds, sys.stdout)
 
 
-def _follow(run: "FitRun", requests: StopRequests, *, quiet: bool) -> None:
-    """Show how far the run is until it has ended."""
+def _follow(run: "FitRun", requests: StopRequests, *, quiet: bool) -> JobStatus:
+    """Show how far the run is until it has ended; return how it has."""
     live, shown = not is_plain(sys.stderr), ""
     for moment in moments(run.job, requests):
         text = "" if quiet else progress(moment.status, run.seconds, time.time(), live=live)
+        if live:
+            text = text[: width_of(sys.stderr, 80) - 1]  # one row, which the next text takes the place of
         if text and text != shown:
             print(f"\r\x1b[K{text}" if live else text, end="" if live else "\n", file=sys.stderr, flush=True)
             shown = text
     print("\r\x1b[K" if live else "", end="", file=sys.stderr, flush=True)
+    return moment.status

@@ -21,7 +21,8 @@ class Option(NamedTuple):
 
     `names`: none for `--parameter-name`. `metavar`: what stands for its value in the help. `complete` finds the
     words that begin as a person began one. `least` and `most` bound a number. `argument`: it has no name, and takes
-    all words that no option does; one word where its type is text. `kind` and `default` (... for none) are those of
+    all words that no option does; one word where its type is text. `is_command`: with the first of them the options
+    end, as what follows are those of a program. `kind` and `default` (... for none) are those of
     an option in a table; see `with_options`.
     """
 
@@ -32,6 +33,7 @@ class Option(NamedTuple):
     least: int | None = None
     most: int | None = None
     argument: bool = False
+    is_command: bool = False
     kind: Any = str | None
     default: object = None
 
@@ -100,18 +102,15 @@ def read_plainly(command: Callable[..., object], arguments: Sequence[str]) -> di
     }
     rest = next((parameter for parameter, (_, option) in options.items() if option.argument), None)
     values = _defaults(command)
-    if ... in values.values():
-        return None
     coming = iter(arguments)
     for word in coming:
+        if rest is not None and _begins_command(options[rest][1], word):
+            values[rest] = [*(() if word == "--" else (word,)), *coming] or ...
+            break
         name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
         parameter = named.get(name)
         if parameter is None and rest is not None and not word.startswith("-"):
-            if _is_list(options[rest][0]):
-                values[rest] = [*(values.get(rest) or ()), word]
-            elif values.get(rest) is None:
-                values[rest] = word
-            else:
+            if not _take_word(values, rest, word, several=_is_list(options[rest][0])):
                 return None
             continue
         if parameter is None:
@@ -125,7 +124,23 @@ def read_plainly(command: Callable[..., object], arguments: Sequence[str]) -> di
         if read is None:
             return None
         values[parameter] = read
+    if ... in values.values():
+        return None
     return values | {name: _NothingLeft() for name, kind in command.__annotations__.items() if kind is Context}
+
+
+def _take_word(values: dict[str, Any], name: str, word: str, *, several: bool) -> bool:
+    """Give a word to the argument of that name; return whether it had room for it."""
+    before = values.get(name)
+    if several:
+        values[name] = [*(before if isinstance(before, list) else ()), word]
+        return True
+    values[name] = word
+    return before in (None, ...)
+
+
+def _begins_command(option: Option, word: str) -> bool:
+    return option.is_command and (word == "--" or not word.startswith("-"))
 
 
 def typed(command: Callable[..., Any]) -> Callable[..., Any]:

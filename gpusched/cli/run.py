@@ -58,7 +58,9 @@ PROGRAM: Final[Options] = {
 """How it runs: the API's ProgramArguments."""
 
 _OPTIONS: Final[Options] = {
-    "command": argument("A program and its arguments; -- before it if it needs.", "COMMAND...", kind=list[str]),
+    "command": argument(
+        "A program and its arguments; -- before it if it needs.", "COMMAND...", kind=list[str]
+    )._replace(is_command=True),
     **COMMAND,
     **PROGRAM,
     **QUEUE,

@@ -1,7 +1,8 @@
 """`gpusched sweep`: a command or a workload, many times, with other values of its parameters."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from gpusched.api.catalog import workload_names
@@ -81,11 +82,19 @@ def sweep(
     else:
         submitted = _submitted(what or [], _parameters(param, rows, array), given)
     name = submitted.job.id
-    try:
+    with _goes_on(name, KeyboardInterrupt):
         print_submitted(submitted, as_json=as_json)
         if not detach:
-            _follow(name)
-    except (KeyboardInterrupt, GpuschedError):
+            with _goes_on(name, GpuschedError):
+                _follow(name)
+
+
+@contextmanager
+def _goes_on(name: str, kind: type[BaseException]) -> Iterator[None]:
+    """Print, where such an error ends the view, that the sweep goes on."""
+    try:
+        yield
+    except kind:
         print(f"\n{name} goes on; see it: gpusched ps {name}   stop it: gpusched stop {name}", file=sys.stderr)
         raise
 

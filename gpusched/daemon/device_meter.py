@@ -29,9 +29,13 @@ _LONGEST_S: Final = 60.0
 
 
 class _Shown(NamedTuple):
-    """What the driver shows of a replica just now: memory, the part of the time in which its kernels ran, energy."""
+    """What the driver shows of a replica: memory, the part of the time in which its kernels ran, energy.
+
+    `mib` is the most that it has held, where the driver keeps account of that; `held_mib` what it holds just now.
+    """
 
     mib: int | None
+    held_mib: int | None
     sm_percent: float | None
     processes: int
     energy: Energy | None
@@ -139,9 +143,9 @@ def _with(before: DeviceUse, found: _Shown, passed_s: float) -> DeviceUse:
     after = before
     most = -1 if before.device_mib is None else before.device_mib
     if found.mib is not None and found.mib > most:
-        after = replace(after, device_mib=found.mib, polls=1 if found.mib * _NEARLY > most * 100 else before.polls + 1)
-    elif found.mib is not None and found.mib * 100 >= most * _NEARLY:
-        after = replace(after, polls=before.polls + 1)
+        after = replace(after, device_mib=found.mib, polls=0 if found.mib * _NEARLY > most * 100 else before.polls)
+    if found.held_mib is not None and found.held_mib * 100 >= max(most, found.mib or 0) * _NEARLY:
+        after = replace(after, polls=after.polls + 1)
     after = replace(after, processes=max(before.processes, found.processes))
     if found.sm_percent is not None and passed_s:
         busy_s = before.busy_s + found.sm_percent / 100 * passed_s
@@ -176,6 +180,7 @@ def _sum(found: Sequence[tuple[str, DeviceProcess]], energy: Energy | None) -> _
     unknown = any(process.sm_percent is None for _, process in found)
     return _Shown(
         mib=None if None in memory else sum(mib or 0 for mib in memory),
+        held_mib=None if None in memory else sum(one.memory_mib or 0 for _, one in found),
         sm_percent=None if unknown else sum(busy.values()) / len(busy),
         processes=len(found),
         energy=energy,

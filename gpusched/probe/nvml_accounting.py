@@ -22,9 +22,15 @@ def with_peaks(handle: object, processes: Iterable[DeviceProcess], ask: Ask) -> 
     """Return the processes with `peak_mib`, as far as the driver keeps account of them."""
     if ask("nvmlDeviceGetAccountingMode", handle) != _ON:
         return list(processes)
-    return [replace(one, peak_mib=_peak_mib(ask("nvmlDeviceGetAccountingStats", handle, one.pid))) for one in processes]
+    return [replace(one, peak_mib=_peak_mib(handle, one.pid, ask)) for one in processes]
 
 
-def _peak_mib(stats: object) -> int | None:
-    peak = getattr(stats, "maxMemoryUsage", None)  # None where the driver does not report it
+def _peak_mib(handle: object, pid: int, ask: Ask) -> int | None:
+    try:
+        stats = ask("nvmlDeviceGetAccountingStats", handle, pid)
+    except TypeError:  # nvidia-ml-py sets None into a C number where the driver does not report the amount
+        return None
+    if getattr(stats, "isRunning", 0) != _ON:  # an earlier process of that pid, which has ended
+        return None
+    peak = getattr(stats, "maxMemoryUsage", None)
     return None if not peak else int(peak) >> 20

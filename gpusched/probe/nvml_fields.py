@@ -94,6 +94,6 @@ def asked(
             return answers[error.value]
         if note is not None:
             note(error.value)
-    except (ValueError, TypeError):
-        pass  # a text that is no UTF-8; an amount that is not known, for which the binding sets None into a C number
+    except ValueError:
+        pass  # a text that is no UTF-8
     return None

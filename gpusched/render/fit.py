@@ -1,6 +1,7 @@
 """Draws what each role of a workload took in a run to measure by, and what to write into its file."""
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from typing import Final, TextIO
 
@@ -41,7 +42,7 @@ def progress(job: JobStatus, seconds: float, now: float, *, live: bool) -> str:
     if job.state in JOB_TERMINAL:
         return ""
     if job.started is None or job.state is JobState.QUEUED:
-        return f"{job.id} waits: {printable(job.why or 'it was just queued')}"
+        return f"{job.id} waits: {printable(job.why or 'it was just queued')}" if live else f"{job.id} waits"
     if not live:
         return f"{job.id} runs for {span(seconds)}"
     passed = max(0.0, now - job.started)
@@ -84,8 +85,11 @@ def _cells(roles: Sequence[RoleFit]) -> tuple[Sequence[str], Sequence[Sequence[T
 
 def _note(one: RoleFit) -> str:
     """Return what a person should know of a role's figures, empty where they are all."""
+    if one.several:
+        return f"{one.role}: it has several whole GPUs, and its file stays as it is"
     if one.lacked:
-        return f"{one.role}: out of memory at {one.limit_mib} MiB, and it needs more: the figure below is a next try"
+        lack = f"{one.role}: out of memory at {one.limit_mib} MiB, and it needs more"
+        return f"{lack} than a whole {one.device} has" if one.ask_mib is None else f"{lack}: this is a next try"
     if one.device is not None and one.ask_mib is None:
         return f"{one.role}: nothing was seen of it on its device. Run it for longer: --time 3m"
     if one.ask_mib is not None and one.framework is None:
@@ -99,16 +103,25 @@ def _line(workload: Workload, one: RoleFit) -> str:
     memory = asked.memory
     parts = [f"min = {_amount(one.ask_mib or 0)}"]
     if memory is not None:
-        parts += _kept(memory)
-    before = f"devices = {json.dumps(asked.devices)}" if memory is None else f"min = {_before(memory)}"
-    return f"memory = {{ {', '.join(parts)} }}  # was {before}"
+        parts += _kept(memory, one.ask_mib or 0)
+    if memory is None:
+        return f"memory = {{ {', '.join(parts)} }}  # in the place of: devices = {json.dumps(asked.devices)}"
+    return f"memory = {{ {', '.join(parts)} }}  # was {_was(memory, one.ask_mib or 0)}"
 
 
-def _kept(memory: Memory) -> Iterator[str]:
-    """Yield what the file has beside the minimum, which stays."""
+def _was(memory: Memory, ask_mib: int) -> str:
+    """Return the minimum that the file has, and a maximum that is below what is needed and so goes."""
+    before = f"min = {_before(memory)}"
+    return (
+        before if memory.max_mib is None or memory.max_mib >= ask_mib else f"{before}, max = {_amount(memory.max_mib)}"
+    )
+
+
+def _kept(memory: Memory, ask_mib: int) -> Iterator[str]:
+    """Yield what the file has beside the minimum, and which stays."""
     if memory.share is not None:
         yield f"share = {memory.share / _WHOLE:g}"
-    if memory.max_mib is not None:
+    if memory.max_mib is not None and memory.max_mib >= ask_mib:
         yield f"max = {_amount(memory.max_mib)}"
     if memory.unless:
         yield f"unless = {{ {', '.join(f'{name} = {_value(value)}' for name, value in memory.unless)} }}"
@@ -121,7 +134,9 @@ def _before(memory: Memory) -> str:
 
 
 def _value(value: Setting) -> str:
-    return json.dumps(value, ensure_ascii=False)  # of these types TOML writes the same
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")  # else TOML writes the same
 
 
 def _amount(mib: int) -> str:

@@ -73,7 +73,7 @@ class Enlargement:
         if one.role in self._most_mib:
             wanted = min(wanted, self._most_mib[one.role] - one.limit_mib)
         if wanted <= 0:
-            return 0, "its role may have no more"
+            return 0, f"that is the max of role {one.role}"
         try:
             path = self._lease.readlink()
             if not path.is_file():  # nor is a directory made where a job's link leads

@@ -5,6 +5,8 @@ On a stand-in host whose driver shows what processes take; the programs leave th
 
 import json
 import signal
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,7 +62,7 @@ def test_one_replica_of_each_role_is_measured_and_its_file_gets_what_it_needed(l
     assert '# was min = "2GiB"' in toml
 
 
-def test_it_ends_after_its_time_though_a_program_does_not_and_a_lack_of_memory_is_a_next_try(lab: Lab) -> None:
+def test_it_ends_after_its_time_though_a_program_does_not_and_what_no_device_has_is_not_asked_for(lab: Lab) -> None:
     lab.needs(learner=188, actor=90_000)
     found = lab.command.run("fit", str(lab.workload), "--time", "3s", "--json")
     assert found.returncode == 0, found.stderr
@@ -68,10 +70,91 @@ def test_it_ends_after_its_time_though_a_program_does_not_and_a_lack_of_memory_i
     assert report["seconds"] >= 3
     roles = {one["role"]: one for one in report["roles"]}
     assert (roles["learner"]["ask_mib"], roles["learner"]["lacked"]) == (256, False)
-    assert roles["actor"]["lacked"]
-    assert roles["actor"]["ask_mib"] > roles["actor"]["limit_mib"]
-    assert "out of memory" not in found.stdout
-    assert written(lab, report["toml"]).role("actor").memory
+    assert (roles["actor"]["ask_mib"], roles["actor"]["lacked"]) == (None, True)
+    assert list(tomllib.loads(report["toml"])["roles"]) == ["learner"]
+
+
+def test_each_role_runs_once_without_its_maximum_and_without_what_earlier_runs_would_give(lab: Lab) -> None:
+    lab.needs(learner=188, actor=3000, evaluator=188)
+    program = f'command = ["{{python}}", "{TOYS / "measured.py"}", "{lab.home}"]'
+    text = lab.workload.read_text().replace(
+        "[job]",
+        f"""
+[roles.evaluator]
+count = 8
+{program}
+memory = {{ min = "auto" }}
+[job]""",
+    )
+    text = text.replace('memory = { min = "512MiB"', 'memory = { min = "512MiB", max = "1GiB"')
+    assert 'max = "1GiB"' in text
+    lab.workload.write_text(text)
+    found = lab.command.run("fit", str(lab.workload), "--time", "3s", "--json")
+    assert found.returncode == 0, found.stderr
+    report = json.loads(found.stdout)
+    assert sorted(one["name"] for one in lab.job(report["job"])["replicas"]) == ["actor.0", "evaluator.0", "learner.0"]
+    roles = {one["role"]: one for one in report["roles"]}
+    assert roles["actor"]["limit_mib"] > 3000
+    assert {one["device"] for one in report["roles"]} == {"Tesla V100-SXM2-16GB"}, "also before the first poll"
+    memory = {role.name: role.memory for role in written(lab, report["toml"]).roles}
+    assert memory["actor"] is not None
+    assert (memory["actor"].min_mib >= 3000, memory["actor"].max_mib) == (True, None)
+    assert 'max = "1GiB"' in report["toml"], "what it was"
+    assert memory["evaluator"] is not None
+    assert (memory["evaluator"].min_mib, memory["evaluator"].first_mib) == (256, None)
+
+
+def test_a_replica_that_fails_and_is_started_again_is_no_measure_also_where_the_time_is_up(lab: Lab) -> None:
+    lab.needs(learner=188, actor=188)
+    fails = 'command = ["sh", "-c", "sleep 0.3; exit 1"]'
+    text = lab.workload.read_text().replace("max = 5", "max = 1000")
+    begin = text.index("command", text.index("[roles.actor]"))
+    lab.workload.write_text(text[:begin] + fails + text[text.index("\n", begin) :])
+    failed = lab.command.run("fit", str(lab.workload), "--time", "4s")
+    assert failed.returncode == 1
+    assert "failed" in failed.stderr
+    assert "gpusched logs lab-1" in failed.stderr
+    assert "roles" not in failed.stdout
+
+
+def test_a_role_with_several_devices_stays_as_it_is(lab: Lab) -> None:
+    lab.needs(train=188)
+    one_role(lab, "devices = 2")
+    found = lab.command.run("fit", str(lab.workload), "--time", "2s")
+    assert found.returncode == 0, found.stderr
+    assert "train: it has several whole GPUs, and its file stays as it is" in found.stdout
+    assert "memory =" not in found.stdout
+
+
+def test_it_is_measured_from_python_too(lab: Lab) -> None:
+    lab.needs(learner=900, actor=188)
+    code = f"""
+from gpusched.api import fitting
+from gpusched.errors import UsageError
+found = fitting.fit({str(lab.workload)!r}, time=2)
+print({{one.role: one.ask_mib for one in found.roles}})
+print(found)
+for wrong in (0, "max", -1):
+    try: fitting.begin({str(lab.workload)!r}, procs=wrong)
+    except UsageError as error: print(error.message)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=lab.command.env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "{'learner': 960, 'actor': 256}" in done.stdout
+    assert "lab ran for" in done.stdout
+    assert done.stdout.count("procs: ") == 3
+
+
+def test_who_can_no_longer_be_written_to_leaves_no_job(lab: Lab) -> None:
+    lab.needs(learner=188, actor=188)
+    argv = [sys.executable, "-m", "gpusched", "fit", str(lab.workload), "--time", "1h"]
+    run = subprocess.Popen(argv, env=lab.command.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert run.stderr is not None
+    run.stderr.close()
+    run.wait(PATIENCE_S)
+    until(lambda: lab.job("lab-1")["state"] == "cancelled", "it was stopped")
 
 
 def test_what_fails_for_another_reason_is_no_measure(lab: Lab) -> None:
@@ -83,32 +166,40 @@ def test_what_fails_for_another_reason_is_no_measure(lab: Lab) -> None:
     assert "roles" not in failed.stdout
 
 
-def test_ctrl_c_ends_the_run_too(lab: Lab) -> None:
+@pytest.mark.parametrize("when", ["queued", "runs"])
+def test_ctrl_c_ends_the_run_too(lab: Lab, when: str) -> None:
     lab.needs(learner=188, actor=188)
     run = lab.command.start("fit", str(lab.workload), "--time", "1h")
-    until(lambda: lab.limits("actor"), "it runs")
+    jobs = lab.command.state / "jobs"
+    until(lambda: lab.limits("actor") if when == "runs" else list(jobs.glob("lab-*")), "it is there")
     run.send_signal(signal.SIGINT)
     printed, _ = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 130, printed
+    assert "lab-1 was stopped, and nothing is measured" in printed
     assert lab.job("lab-1")["state"] == "cancelled"
 
 
-def test_a_workload_of_one_role_is_measured_with_the_number_of_its_file(lab: Lab) -> None:
-    lab.needs(train=188)
+def one_role(lab: Lab, needs: str) -> None:
+    """A workload of one role, that needs this."""
     lab.workload.write_text(
         f"""
         name = "lab"
         [roles.train]
         command = ["{{python}}", "{TOYS / "measured.py"}", "{lab.home}"]
-        devices = 1
+        {needs}
         [job]
         leader = "train"
         stop_grace = 2
         """
     )
+
+
+def test_a_workload_of_one_role_is_measured(lab: Lab) -> None:
+    lab.needs(train=188)
+    one_role(lab, "devices = 1")
     found = lab.command.run("fit", str(lab.workload), "--time", "2s")
     assert found.returncode == 0, found.stderr
-    assert 'memory = { min = "256MiB" }  # was devices = 1' in found.stdout
+    assert 'memory = { min = "256MiB" }  # in the place of: devices = 1' in found.stdout
 
 
 def test_without_a_gpu_nothing_is_run(tmp_path: Path, stand_in: StandIn) -> None:

@@ -256,7 +256,7 @@ SLOW = {"typer", "rich", "psutil", "numpy", "tensorflow", "keras"}
         (("wait", "snake-1"), {*SLOW, "pynvml", "gpusched.supervisor", "gpusched.planner"}),
         (("why", "snake-1"), {*SLOW, "pynvml", "gpusched.supervisor", "gpusched.planner"}),
         (("logs", "snake-1"), {*SLOW, "pynvml", "gpusched.supervisor", "gpusched.planner"}),
-        (("run", "-d", "--num-gpus", "0", "--name=x", "true"), {*SLOW - {"typer"}, "pynvml", "gpusched.supervisor"}),
+        (("run", "-d", "--num-gpus", "0", "--name=x", "true"), {*SLOW, "pynvml", "gpusched.supervisor"}),
         (("--version",), {*SLOW - {"typer"}, "pynvml", "zmq", "gpusched.planner", "hashlib", "secrets"}),
         (("launch", "--help"), {"pynvml", "zmq", "gpusched.api.launching", "gpusched.planner", "gpusched.render.text"}),
         (("launch", "snake", "--", "--help"), {"rich", "pynvml", "zmq", "numpy", "tensorflow", "keras"}),

@@ -14,6 +14,7 @@ from gpusched.api import arguments
 from gpusched.cli.application import application
 from gpusched.cli.cluster_options import OWN
 from gpusched.cli.export import export
+from gpusched.cli.fit import fit
 from gpusched.cli.join import join
 from gpusched.cli.launch import launch
 from gpusched.cli.main import COMMANDS
@@ -24,6 +25,8 @@ from gpusched.cli.ps import ps
 from gpusched.cli.queue_options import QUEUE
 from gpusched.cli.run import COMMAND, run
 from gpusched.cli.status import status
+from gpusched.cli.stop import stop
+from gpusched.cli.wait import wait
 
 read: dict[str, Any] = {}
 
@@ -229,7 +232,7 @@ def of_all(command: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any
     return {name: value or None if isinstance(value, list) else value for name, value in told.items()}
 
 
-ASKED = {command.__name__: command for command in (plan, ps, status)}
+ASKED = {command.__name__: command for command in (plan, ps, status, run, fit, stop, wait)}
 WHOLE_LINES = application((name, noting(command), name) for name, command in ASKED.items())
 OPTIONS = {
     "plan": [
@@ -247,6 +250,12 @@ OPTIONS = {
     ],
     "ps": ["--why", "--all", "-a", "--last", "--ended", "--state", "--since", "--text", "--json", "--js", "-aw"],
     "status": ["--json", "--watch", "-w", "--oneline", "--machine", "--interval", "--interval", "--no-json"],
+}
+OPTIONS |= {
+    "run": ["-d", "--fraction", "--num-gpus", "--name", "--json", "--env", "--fracti", "-dx", "true", "--gpus"],
+    "fit": ["snake", "--time", "--procs", "--json", "--gpus", "--network"],
+    "stop": ["snake-4", "--all", "--kill", "--last", "--state"],
+    "wait": ["snake-4", "--timeout", "--json", "--last"],
 }
 ODD = ["-", "--", "--help"]
 VALUES = [

@@ -86,7 +86,7 @@ def test_no_replica_gets_more_than_its_role_may_have(tmp_path: Path) -> None:
     enlargement.lacked("actor.0")
     assert enlargement.next(larger) is larger
     (event,) = enlargement.news("actor.0", 78, 2.0)
-    assert event.order.message == "out of memory at 1100 MiB: again with as much, because its role may have no more"
+    assert event.order.message == "out of memory at 1100 MiB: again with as much, because that is the max of role actor"
     handle.release()
 
 
