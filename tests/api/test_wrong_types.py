@@ -50,7 +50,7 @@ def parameters() -> Iterator[tuple[Callable[..., object], str]]:
         found = import_module(module.name)
         for name in () if module.name.rpartition(".")[2] in SHARED else found.__all__:
             function = getattr(found, name)
-            if not inspect.isfunction(function) or name == "planned":
+            if not inspect.isfunction(function) or name in ("planned", "prepared_here"):
                 continue
             for parameter in inspect.signature(function).parameters.values():
                 if parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
