@@ -194,8 +194,10 @@ function drawFiles(files) {
 }
 
 async function drawMembers() {
+  const asked = id;
   try {
     const found = await ask(`/job/members?${new URLSearchParams({ id })}`);
+    if (asked !== id) return; // another job is shown meanwhile
     section("members", found.members.length > 0);
     $("members-head").replaceChildren(make("tr", {}, ...["Member", ...found.names, "State", "Time", "Score"].map((name) => make("th", { scope: "col" }, name))));
     $("members").replaceChildren(...found.members.map((one) =>
@@ -205,7 +207,7 @@ async function drawMembers() {
         cell(one.seconds === null ? "-" : span(one.seconds), "", "time"),
         cell(one.score === null ? "-" : short(one.score), "number", "score"))));
   } catch (error) {
-    show($("job-problem"), error.message);
+    if (asked === id) show($("job-problem"), error.message);
   }
 }
 
@@ -285,16 +287,21 @@ export function openView(wanted) {
 }
 
 function follow() {
+  const wanted = id;
   const opened = new EventSource(`/job/events?${new URLSearchParams({ id })}`);
   events = opened;
   opened.onmessage = (event) => {
     const part = JSON.parse(event.data);
     take(part);
-    if (part.over) opened.close();
+    if (!part.over) return;
+    opened.close();
+    clearInterval(members);
+    if (job?.is_array) drawMembers();
   };
-  opened.onerror = () => { // it begins again, with all reports
+  opened.onerror = () => { // it begins again, with all reports, unless it was refused
     curves = { time: [], numbers: {} };
     $("notes").replaceChildren();
+    if (opened.readyState === EventSource.CLOSED) show($("job-problem"), `${wanted} cannot be shown: there is no job of that id, or too many pages are open`);
   };
 }
 

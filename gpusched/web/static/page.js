@@ -8,6 +8,14 @@ import * as status from "/status.js";
 const VIEWS = { status, job, plan, doctor };
 let current = null;
 
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch { // it was typed
+    return text;
+  }
+}
+
 function route() {
   const [, name, rest] = /^#\/(\w*)\/?(.*)$/.exec(location.hash) ?? [];
   const view = name in VIEWS && name !== "status" ? name : "status";
@@ -20,7 +28,7 @@ function route() {
   $("done").hidden = true;
   if (current !== null) scrollTo(0, 0);
   current = view;
-  VIEWS[view].openView(decodeURIComponent(rest ?? ""));
+  VIEWS[view].openView(decoded(rest ?? ""));
 }
 
 addEventListener("hashchange", route);

@@ -6,13 +6,15 @@ const KINDS = { foreign: "processes of no job", other: "used, not known by whom"
 const COLOURS = 6;
 const PAGE = 200;
 const HOUR_MS = 3_600_000;
+const POINT_MS = 10_000;
 let moment = null; // { number, host, user, devices, jobs: Map by id, order }
 let heard = 0;
 let shown = PAGE;
 let drawn = new Map(); // the row of each job, and what it was drawn from
 const opened = new Set();
 const colours = new Map();
-const history = new Map(); // by uuid: [time, busy] of an hour
+const history = new Map(); // by uuid: how busy it was, for an hour
+let drawnDevices = null;
 
 function chooseColours() { // a job keeps its colour while it is drawn; two have the same only where there are more than colours
   const jobs = new Set(moment.devices.flatMap((device) => device.parts.map((part) => part.job)).filter((job) => job !== null));
@@ -32,12 +34,18 @@ function textOf(part) {
   return part.kind === "used" ? `${part.job} uses ${gib(part.mib)}` : `${part.job} has ${gib(part.mib)} more`;
 }
 
-function remember(devices) {
+function remember(devices) { // a point for ten seconds is the mean of what was seen in them
   const now = Date.now();
   for (const device of devices) {
     if (device.busy === null) continue;
-    const kept = (history.get(device.uuid) ?? []).filter(([time]) => now - time < HOUR_MS);
-    kept.push([now, device.busy]);
+    const kept = history.get(device.uuid) ?? [];
+    const last = kept.at(-1);
+    if (last && now - last.time < POINT_MS) {
+      last.busy += (device.busy - last.busy) / ++last.seen;
+    } else {
+      kept.push({ time: now, busy: device.busy, seen: 1 });
+      while (now - kept[0].time > HOUR_MS) kept.shift();
+    }
     history.set(device.uuid, kept);
   }
 }
@@ -45,9 +53,9 @@ function remember(devices) {
 function sparkline(device) { // how busy it was since the page was opened, an hour at the most
   const kept = history.get(device.uuid) ?? [];
   if (kept.length < 2) return null;
-  const [first, last] = [kept[0][0], kept.at(-1)[0]];
-  const points = kept.map(([time, busy]) => `${((100 * (time - first)) / (last - first)).toFixed(1)},${(20 - busy / 5).toFixed(1)}`);
-  const mean = kept.reduce((sum, [, busy]) => sum + busy, 0) / kept.length;
+  const [first, last] = [kept[0].time, kept.at(-1).time];
+  const points = kept.map(({ time, busy }) => `${((100 * (time - first)) / (last - first)).toFixed(1)},${(20 - busy / 5).toFixed(1)}`);
+  const mean = kept.reduce((sum, { busy }) => sum + busy, 0) / kept.length;
   const label = `busy in the last ${span((last - first) / 1000)}: ${Math.round(mean)} % on average`;
   const title = shape("title", {});
   title.textContent = label;
@@ -154,9 +162,12 @@ function draw() {
   show($("summary"), text);
   if (!location.hash.startsWith("#/job/")) document.title = `${moment.host}: ${text}`;
   if ($("status-view").hidden) return;
-  chooseColours();
-  $("gpus").replaceChildren(...(moment.devices.length ? moment.devices.map(gpu) : [make("p", {}, "no GPU")]));
-  $("legend").replaceChildren(...legend());
+  if (moment.devices !== drawnDevices) { // else what somebody points at would go each second
+    drawnDevices = moment.devices;
+    chooseColours();
+    $("gpus").replaceChildren(...(moment.devices.length ? moment.devices.map(gpu) : [make("p", {}, "no GPU")]));
+    $("legend").replaceChildren(...legend());
+  }
   drawJobs();
 }
 
