@@ -47,7 +47,7 @@ lint: $(READY)
 
 # What reads the source and nothing else: it fails in seconds, and not after all other tests.
 structure: $(READY)
-	@$(BIN)/python -m pytest -q tests/test_layering.py tests/test_sizes.py tests/test_plain_words.py tests/test_golden_names.py tests/test_signals.py tests/cli/test_thin.py
+	@$(BIN)/python -m pytest -q tests/test_layering.py tests/test_sizes.py tests/test_plain_words.py tests/test_golden_names.py tests/test_signals.py tests/test_patience.py tests/cli/test_thin.py
 
 types: $(READY)
 	@$(BIN)/mypy

@@ -14,6 +14,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.cli.command import until
+from tests.patience import PATIENCE_S
 from tests.web.server import Server
 
 PROMETHEUS = shutil.which("prometheus")
