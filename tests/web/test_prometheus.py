@@ -46,7 +46,7 @@ class Prometheus:
         """What a query finds now: labels and value of each series; nothing before it serves."""
         try:
             with urlopen(
-                f"http://127.0.0.1:{self.port}/api/v1/query?{urlencode({'query': query})}", timeout=5
+                f"http://127.0.0.1:{self.port}/api/v1/query?{urlencode({'query': query})}", timeout=PATIENCE_S
             ) as found:
                 answer = json.loads(found.read())
         except (URLError, OSError):
