@@ -15,10 +15,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.cli.command import Command, until
+from tests.cli.command import Command
 from tests.daemon.test_hostile_files import ALL, FILES, NONE, daemon_pid, spoil, states, submitted
 from tests.daemon.users import User, space_for_all
 from tests.odd_files import KINDS
+from tests.patience import until
 from tests.supervisor.leasing import NOBODY
 
 PROMISED_S: Final = 2.0

@@ -9,8 +9,8 @@ from gpusched.api import attached
 from gpusched.errors import UsageError
 from gpusched.model.status import JobStatus
 from tests.api.session import Session
-from tests.cli.command import Command, until
-from tests.patience import PATIENCE_S
+from tests.cli.command import Command
+from tests.patience import PATIENCE_S, until
 
 RUNS = """
     from gpusched.api import attached

@@ -19,7 +19,8 @@ import gpusched
 import gpusched.joblib
 from gpusched.calls import RemoteError
 from gpusched.errors import GpuschedError, HostFault, JobFailed, UsageError
-from tests.cli.command import Command, until
+from tests.cli.command import Command
+from tests.patience import until
 
 pytestmark = pytest.mark.usefixtures("command")
 

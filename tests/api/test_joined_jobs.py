@@ -7,8 +7,9 @@ import pytest
 
 import gpusched
 from gpusched.errors import HostFault, NotFound, UsageError
-from tests.cli.command import Command, until
+from tests.cli.command import Command
 from tests.cli.two_hosts import free_port
+from tests.patience import until
 
 
 def feeding(command: Command) -> str:

@@ -17,7 +17,8 @@ from gpusched.execution.read_jobs import list_jobs
 from gpusched.leases.directory import lease_directory
 from gpusched.settings import load_settings
 from tests.api.session import Session
-from tests.cli.command import Command, until
+from tests.cli.command import Command
+from tests.patience import until
 
 M = "1x16GiB"
 

@@ -7,7 +7,8 @@ import pytest
 
 import gpusched
 from gpusched.errors import NeverFits, NotFound, TimedOut
-from tests.cli.command import Command, until
+from tests.cli.command import Command
+from tests.patience import until
 
 M = "1x16GiB"
 

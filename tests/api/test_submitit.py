@@ -20,8 +20,8 @@ from gpusched.api.sweeping import resume
 from gpusched.errors import UsageError
 from gpusched.submitit import OWN, GpuschedExecutor, GpuschedJob
 from hydra_plugins.gpusched_launcher import GpuschedQueueConf
-from tests.cli.command import Command, until
-from tests.patience import PATIENCE_S
+from tests.cli.command import Command
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.usefixtures("command")
 

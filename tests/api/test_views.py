@@ -9,7 +9,7 @@ import gpusched
 from gpusched.api.handle import Watch
 from gpusched.api.logs import NewLines
 from gpusched.errors import GpuschedError, HostFault, NotFound, UsageError
-from tests.cli.command import until
+from tests.patience import until
 
 
 @pytest.mark.usefixtures("command")

@@ -16,8 +16,7 @@ from bench.run import Measuring, Tally, compile_all, seconds_left, sections
 from bench.screen import Screen, span
 from bench.section import Figure, Goal, Measured, Missing, Row, Section
 from bench.sections import memory
-from tests.patience import PATIENCE_S
-from tests.supervisor.host import wait_until
+from tests.patience import PATIENCE_S, until
 
 
 def section(*rows: Row, goals: tuple[Goal, ...] = (), rounds: int = 2) -> Section:
@@ -195,7 +194,7 @@ def test_an_interrupt_prints_what_is_known_and_leaves_no_process(number: int, tm
     pids = tmp_path / "pids"
     argv = [sys.executable, "-c", INTERRUPTED, str(pids)]
     with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
-        wait_until(pids.exists, "the slow row is under way")
+        until(pids.exists, "the slow row is under way")
         run.send_signal(number)
         told, errors = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 130

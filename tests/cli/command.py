@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,11 +120,3 @@ class Command:
         except OSError:
             return False
         return pid != os.getpid() and (b"\0" + mark in environment or hidden in environment)
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    """Wait until `condition` holds."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {PATIENCE_S:.0f} s in vain for: {what}"
-        time.sleep(0.02)

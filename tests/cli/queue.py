@@ -4,7 +4,8 @@ import json
 import sys
 from typing import Any
 
-from tests.cli.command import Command, until
+from tests.cli.command import Command
+from tests.patience import until
 
 GPUSCHED = (sys.executable, "-m", "gpusched")
 ONE_GPU = ("--machine", "1x16GiB")

@@ -12,9 +12,9 @@ import pytest
 
 from gpusched.control.place import control_socket
 from gpusched.settings import load_settings
-from tests.cli.command import Command, until
+from tests.cli.command import Command
 from tests.cli.queue import queue
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 READING = (("ps", "run-1", "--why"), ("logs", "run-1"), ("logs", "-f", "run-1"))
 CHANGING = (("wait", "run-1"), ("stop", "run-1"), ("hold", "run-1"), ("release", "run-1"))

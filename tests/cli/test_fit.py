@@ -15,9 +15,9 @@ import pytest
 
 from gpusched.model.workload import Workload
 from gpusched.model.workload_file import parse_workload
-from tests.cli.command import TOYS, until
+from tests.cli.command import TOYS
 from tests.cli.test_footprints import CONTEXT, HOST, Lab
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.stand_in.library import StandIn
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from gpusched.render.chart import Curve, draw_chart
-from tests.cli.command import Command, until
+from tests.cli.command import Command
 from tests.cli.terminal import Terminal
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 Launch = Callable[..., Terminal]
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command import TOYS, Command, until
+from tests.cli.command import TOYS, Command
+from tests.patience import until
 from tests.stand_in.library import StandIn, StandInHost
 
 HOST = "gpus 4\n"

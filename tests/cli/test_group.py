@@ -3,8 +3,9 @@
 import json
 from typing import Any
 
-from tests.cli.command import Command, until
+from tests.cli.command import Command
 from tests.cli.queue import SLEEP, jobs, queue, state, until_state
+from tests.patience import until
 
 
 def group(command: Command, *words: str) -> dict[str, Any]:

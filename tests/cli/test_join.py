@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import Command, until
+from tests.cli.command import Command
 from tests.cli.two_hosts import SETTINGS, Host, end, free_port, listening, next_line, two_hosts, until_said
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 
 @pytest.fixture

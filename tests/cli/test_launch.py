@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gpusched.leases.directory import LeaseDirectory
-from tests.cli.command import TOYS, Command, until
-from tests.patience import PATIENCE_S
+from tests.cli.command import TOYS, Command
+from tests.patience import PATIENCE_S, until
 
 P3 = ("--machine", "p3.8xlarge")
 

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from tests.cli.command import TOYS, Command, until
+from tests.cli.command import TOYS, Command
 from tests.cli.queue import jobs, state, until_state
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 P3 = ("--machine", "p3.8xlarge")
 SMALL = ("--machine", "1x8GiB")

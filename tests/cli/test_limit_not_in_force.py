@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import Command, until
+from tests.cli.command import Command
 from tests.cli.queue import jobs, queue
+from tests.patience import until
 
 HALF = ("--machine", "1x16GiB", "--fraction", "0.5", "--")
 PROGRAM = """

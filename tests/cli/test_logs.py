@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from gpusched.execution.job_logs import LogTail
-from tests.cli.command import Command, until
+from tests.cli.command import Command
 from tests.cli.queue import GPUSCHED, ONE_GPU, queue, until_state
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 LINES = ("--num-gpus", "0", "--", "sh", "-c", "for i in 1 2 3 4 5; do echo line $i; done; printf end")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.cli.command import Command, until
-from tests.patience import PATIENCE_S
+from tests.cli.command import Command
+from tests.patience import PATIENCE_S, until
 from tests.stand_in.library import StandIn
 
 GPUS = "gpus 2\nset * used 100\n"

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import Command, until
+from tests.cli.command import Command
 from tests.cli.foreground import line, running
 from tests.cli.queue import GPUSCHED, ONE_GPU, jobs, state, until_state
+from tests.patience import until
 
 WAIT = "while [ ! -e {gate} ]; do sleep 0.05; done"
 

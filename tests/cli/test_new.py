@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import Command, until
-from tests.patience import PATIENCE_S
+from tests.cli.command import Command
+from tests.patience import PATIENCE_S, until
 
 ROOT = Path(__file__).parents[2]
 TEMPLATE = ROOT / "gpusched" / "template"

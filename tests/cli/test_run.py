@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command import Command, until
+from tests.cli.command import Command
 from tests.cli.foreground import FREE, line, python, running, shell
 from tests.cli.queue import GPUSCHED, ONE_GPU, jobs, queue, state
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.stand_in.library import StandIn
 
 # ---- as if it stood there alone ----

@@ -14,10 +14,10 @@ from gpusched.attached.command import Attached, signals_kept
 from gpusched.execution.directory import create
 from gpusched.execution.start import spawn
 from gpusched.linux.processes import parent
-from tests.cli.command import Command, until
+from tests.cli.command import Command
 from tests.cli.foreground import FREE, line, python, running, shell
 from tests.cli.queue import GPUSCHED, jobs
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 ASK = shell("echo ready; read line; echo got $line; sleep 1000")
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from gpusched.linux.processes import parent
-from tests.cli.command import Command, until
+from tests.cli.command import Command
 from tests.cli.foreground import FREE, running
 from tests.cli.queue import GPUSCHED, jobs, queue, until_state
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.supervisor.specs import python
 
 LONG = ("--grace", "60s")

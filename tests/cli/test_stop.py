@@ -3,9 +3,9 @@
 import json
 import signal
 
-from tests.cli.command import Command, until
+from tests.cli.command import Command
 from tests.cli.queue import SLEEP, jobs, queue, state, until_state
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 STUBBORN = ("--num-gpus", "0", "--", "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done")
 

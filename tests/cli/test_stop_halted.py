@@ -5,8 +5,9 @@ import signal
 from pathlib import Path
 
 from gpusched.linux.processes import parent
-from tests.cli.command import Command, until
+from tests.cli.command import Command
 from tests.cli.queue import jobs, queue, until_state
+from tests.patience import until
 
 NOTHING = ("--num-gpus", "0", "--", "sh", "-c")
 

@@ -19,9 +19,9 @@ from gpusched.errors import GpuschedError, HostFault, NoDaemon
 from gpusched.execution.daemon_link import Link
 from gpusched.execution.submission import command_submission
 from gpusched.settings import load_settings
-from tests.cli.command import Command, until
+from tests.cli.command import Command
 from tests.cli.queue import jobs
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.stand_in.library import ROOT
 
 HELD = ("run", "-d", "--json", "--hold", "--num-gpus", "0", "--", "true")

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command import Command, until
+from tests.cli.command import Command
+from tests.patience import until
 
 PLACES = ("--machine", "p3.8xlarge", "--fraction", "0.25")
 REPORTS = """

@@ -9,7 +9,8 @@ import pytest
 
 import gpusched.api.usage
 from gpusched.settings import load_settings
-from tests.cli.command import Command, until
+from tests.cli.command import Command
+from tests.patience import until
 from tests.stand_in.library import StandIn, StandInHost
 
 HOST = "gpus 2\n"

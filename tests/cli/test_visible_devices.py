@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import Command, until
+from tests.cli.command import Command
 from tests.cli.queue import jobs, queue, state
+from tests.patience import until
 from tests.stand_in.library import StandIn
 
 UUIDS = [f"GPU-cafe000{index}-5ca1-ab1e-0000-00000000da7a" for index in range(4)]

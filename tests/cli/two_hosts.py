@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from tests.cli.command import TOYS, Command, until
-from tests.patience import PATIENCE_S
+from tests.cli.command import TOYS, Command
+from tests.patience import PATIENCE_S, until
 
 SETTINGS = """
 import msgspec

@@ -1,16 +1,11 @@
 """A person at the login host of a cluster, with a workload of their own."""
 
 import json
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from tests.cli.command import Command
-
-__all__ = ["Person", "until"]
-
-_PATIENCE_S: Final = 240.0  # a cluster, all of its nodes and what they run share two CPUs with other tests
 
 
 class Person:
@@ -53,11 +48,3 @@ class Person:
     def step(self, name: str) -> int:
         """Return how far the learner of a job is."""
         return int((self.job(name)["progress"] or {}).get("step", 0))
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    """Wait until `condition` holds."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {_PATIENCE_S:.0f} s: {what}"
-        time.sleep(0.2)

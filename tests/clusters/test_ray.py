@@ -7,9 +7,10 @@ import signal
 import pytest
 
 from tests.clusters.hosts import Node
-from tests.clusters.person import Person, until
+from tests.clusters.person import Person
 from tests.clusters.ray import RayCluster
 from tests.clusters.test_slurm import ALL, secrets_in, words_of
+from tests.patience import until
 from tests.stand_in.library import StandIn
 
 FOR_EVER = ("--updates", "100000000")

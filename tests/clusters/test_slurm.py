@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.clusters.hosts import Node
-from tests.clusters.person import Person, until
+from tests.clusters.person import Person
 from tests.clusters.slurm import Slurm
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.stand_in.library import StandIn
 
 ALL = {"learner.0", *(f"actor.{rank}" for rank in range(8))}

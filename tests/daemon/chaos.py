@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpusched.errors import GpuschedError
-from tests.cli.command import Command, until
-from tests.patience import PATIENCE_S
+from tests.cli.command import Command
+from tests.patience import PATIENCE_S, until
 from tests.soak.processes import Process, daemon_pid, read_process, shares
 
 __all__ = ["Chaos"]

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,9 @@ from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.model.workload import Restart, Role, Workload
 from gpusched.settings import load_settings
 from tests.cli.command import Command
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 NOTHING = CommandRequest(devices=0)
-
-
-def until(condition: Callable[[], object], what: str, seconds: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain for: {what}"
-        time.sleep(0.01)
 
 
 class Daemon:

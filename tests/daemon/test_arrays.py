@@ -28,7 +28,8 @@ from gpusched.model.array import Array
 from gpusched.model.job import CommandRequest, QueueChange
 from gpusched.model.selection import Selection
 from gpusched.model.status import ArrayStatus, JobState
-from tests.daemon.daemons import Daemon, until
+from tests.daemon.daemons import Daemon
+from tests.patience import until
 
 PART = CommandRequest(fraction=2500)
 

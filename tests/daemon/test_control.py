@@ -19,8 +19,8 @@ from gpusched.errors import HostFault, NoDaemon
 from gpusched.linux.file_locks import lock
 from gpusched.linux.processes import descendants
 from gpusched.model.status import JobState
-from tests.daemon.daemons import Daemon, until
-from tests.patience import PATIENCE_S
+from tests.daemon.daemons import Daemon
+from tests.patience import PATIENCE_S, until
 
 NUMBER = (7).to_bytes(8, "big")
 

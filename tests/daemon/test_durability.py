@@ -14,7 +14,8 @@ from gpusched.execution.directory import JobDirectory
 from gpusched.execution.read_jobs import read_job
 from gpusched.model.job import CommandRequest
 from gpusched.model.status import JobState
-from tests.daemon.daemons import Daemon, until
+from tests.daemon.daemons import Daemon
+from tests.patience import until
 
 AT_REST = 0.1  # of a core; a loop that never rests takes all that it can get
 

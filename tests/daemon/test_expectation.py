@@ -22,8 +22,9 @@ from gpusched.model.device import DeviceProcess
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Request
 from gpusched.model.status import JobState
-from tests.daemon.daemons import Daemon, until
+from tests.daemon.daemons import Daemon
 from tests.daemon.queueing import SETTINGS, decide, job, lease, part, started, whole
+from tests.patience import until
 from tests.planner.building import ask, host
 
 EXPECTING = replace(SETTINGS, strict=False)

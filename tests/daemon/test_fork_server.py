@@ -15,7 +15,8 @@ from gpusched.control.messages import Submit, Submitted
 from gpusched.daemon.fork_client import ForkServerClient, common_server
 from gpusched.linux.processes import parent, start_time
 from gpusched.model.status import JobState
-from tests.daemon.daemons import Daemon, until
+from tests.daemon.daemons import Daemon
+from tests.patience import until
 
 SERVER = b"gpusched.supervisor.fork_server"
 WHO = "read -r _ _ _ g _ < /proc/$PPID/stat; read -r _ _ _ f _ < /proc/$g/stat; "

@@ -17,8 +17,9 @@ from gpusched.model.job import QueueChange
 from gpusched.model.queue_group import GroupChange, GroupStatus, QueueGroup
 from gpusched.model.selection import Selection
 from gpusched.model.status import JobState
-from tests.daemon.daemons import Daemon, until
+from tests.daemon.daemons import Daemon
 from tests.daemon.records import queued
+from tests.patience import until
 
 LIVE = (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
 

@@ -12,10 +12,11 @@ from typing import Any, Final
 import pytest
 
 from gpusched.model.status import JobState
-from tests.cli.command import Command, until
+from tests.cli.command import Command
 from tests.daemon.daemons import Daemon
 from tests.daemon.users import User, space_for_all, why_not
 from tests.odd_files import KINDS, put
+from tests.patience import until
 from tests.supervisor.leasing import NOBODY
 
 FILES: Final = (

@@ -14,8 +14,9 @@ from bench.host import cpu_s
 from gpusched.control.client import Client, control_socket
 from gpusched.control.codec import encode
 from gpusched.control.messages import PROTOCOL, ListJobs, Ping, Submit
-from tests.daemon.daemons import Daemon, until
+from tests.daemon.daemons import Daemon
 from tests.daemon.test_control import resident_mib
+from tests.patience import until
 
 AT_ONCE_S = 0.1
 LIMIT = 1024

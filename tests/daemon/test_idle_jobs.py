@@ -13,9 +13,8 @@ import pytest
 from gpusched.errors import UsageError
 from gpusched.model.status import JobState
 from gpusched.settings import load_settings
-from tests.cli.command import until
 from tests.daemon.daemons import Daemon
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.stand_in.library import ROOT, StandIn, StandInHost
 
 QUICK = Path(__file__).with_name("quick_monitor.py")

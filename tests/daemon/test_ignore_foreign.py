@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command import Command, until
-from tests.patience import PATIENCE_S
+from tests.cli.command import Command
+from tests.patience import PATIENCE_S, until
 from tests.stand_in.library import StandIn
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from gpusched.linux.processes import parent
 from gpusched.model.status import JobState, JobStatus
-from tests.daemon.daemons import Daemon, until
-from tests.patience import PATIENCE_S
+from tests.daemon.daemons import Daemon
+from tests.patience import PATIENCE_S, until
 from tests.supervisor.specs import CHILDREN
 
 ROOT = str(CHILDREN.parents[1])

@@ -8,8 +8,8 @@ import pytest
 
 from gpusched.model.job import CommandRequest
 from gpusched.model.status import JobState
-from tests.cli.command import until
 from tests.daemon.daemons import Daemon
+from tests.patience import until
 from tests.stand_in.library import StandIn
 
 MACHINE = "1x16GiB"

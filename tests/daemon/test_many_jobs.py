@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from gpusched.daemon.store import Store
-from tests.cli.command import Command, until
+from tests.cli.command import Command
 from tests.daemon.records import ended
+from tests.patience import until
 
 JOBS = 1203
 REPLICAS = 4

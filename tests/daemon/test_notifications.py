@@ -18,8 +18,9 @@ from gpusched.control.messages import Edit, Stop
 from gpusched.model.array import Array
 from gpusched.model.job import QueueChange
 from gpusched.model.status import JobState
-from tests.daemon.daemons import Daemon, until
+from tests.daemon.daemons import Daemon
 from tests.daemon.webhook import Webhook
+from tests.patience import until
 from tests.stand_in.library import ROOT
 
 QUICK = Path(__file__).with_name("quick_notifications.py")

@@ -12,7 +12,8 @@ import pytest
 from gpusched.control.messages import Stop
 from gpusched.daemon.state import MOST_FAULTS_LOGGED, DaemonState
 from gpusched.model.status import JobState
-from tests.daemon.daemons import Daemon, until
+from tests.daemon.daemons import Daemon
+from tests.patience import until
 from tests.stand_in.library import ROOT
 
 FAULTY = Path(__file__).with_name("faulty_daemon.py")

@@ -16,8 +16,9 @@ from gpusched.execution.directory import JobDirectory
 from gpusched.linux.processes import parent, start_time
 from gpusched.model.array import Array
 from gpusched.model.status import ArrayStatus, ExitReason, JobState
-from tests.daemon.daemons import Daemon, until
+from tests.daemon.daemons import Daemon
 from tests.daemon.test_fork_server import SERVER, about, content, servers
+from tests.patience import until
 from tests.supervisor.specs import CHILDREN
 from tests.zygote.test_zygote import ENDS
 

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from gpusched.model.status import JobState
-from tests.daemon.daemons import Daemon, until
+from tests.daemon.daemons import Daemon
 from tests.daemon.history import fill
+from tests.patience import until
 
 OLD, LIVE = 1000, 50
 

@@ -8,7 +8,8 @@ from gpusched.control.messages import Done, Hold, Ping, Stop
 from gpusched.errors import NeverFits, NotFound, UsageError
 from gpusched.model.job import CommandRequest
 from gpusched.model.status import JobState
-from tests.daemon.daemons import Daemon, until
+from tests.daemon.daemons import Daemon
+from tests.patience import until
 from tests.stand_in.library import StandIn
 
 HALF = CommandRequest(fraction=4000)

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from gpusched.execution.directory import JobDirectory
 from gpusched.linux.processes import parent
 from gpusched.model.status import JobState
-from tests.daemon.daemons import Daemon, until
+from tests.daemon.daemons import Daemon
 from tests.held import held_still
+from tests.patience import until
 
 AGAIN = "test $GPUSCHED_ATTEMPT -gt 0 || exec sleep 600"
 

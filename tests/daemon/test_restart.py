@@ -15,8 +15,8 @@ from gpusched.daemon.store import Store
 from gpusched.errors import HostFault
 from gpusched.execution.directory import JobDirectory
 from gpusched.model.status import JobState
-from tests.daemon.daemons import Daemon, until
-from tests.patience import PATIENCE_S
+from tests.daemon.daemons import Daemon
+from tests.patience import PATIENCE_S, until
 
 WORKED_ON = (JobState.STARTING, JobState.RUNNING)
 

@@ -15,7 +15,8 @@ import pytest
 from gpusched.control.client import control_socket
 from gpusched.leases.directory import LeaseDirectory
 from gpusched.settings import load_settings
-from tests.daemon.users import TOKEN, User, space_for_all, until, why_not
+from tests.daemon.users import TOKEN, User, space_for_all, why_not
+from tests.patience import until
 from tests.stand_in.library import StandIn
 from tests.supervisor.leasing import NOBODY, SOMEBODY, Fork, as_user
 

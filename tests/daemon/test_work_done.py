@@ -19,8 +19,9 @@ from gpusched.daemon.job_table import JobTable
 from gpusched.daemon.store import Store
 from gpusched.daemon.work_done import WorkDone
 from gpusched.model.status import JobState
-from tests.daemon.daemons import Daemon, until
+from tests.daemon.daemons import Daemon
 from tests.daemon.queueing import job, part, whole
+from tests.patience import until
 
 BEGAN = 1000.0
 

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,10 +113,3 @@ def space_for_all(place: Path) -> Iterator[int]:
             yield one.pid
         finally:
             one.send_signal(signal.SIGKILL)
-
-
-def until(condition: Any, what: str, seconds: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain for: {what}"
-        time.sleep(0.1)

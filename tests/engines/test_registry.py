@@ -18,8 +18,9 @@ from gpusched.errors import HostFault, UsageError
 from gpusched.execution.nodes import learner_directory
 from gpusched.settings import ENGINES, load_settings
 from tests.api.conftest import command  # noqa: F401 (a fixture)
-from tests.cli.command import Command, until
+from tests.cli.command import Command
 from tests.engines.toy_engine import ENGINE
+from tests.patience import until
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,8 +12,8 @@ import pytest
 
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import ExitReason, JobState
-from tests.patience import PATIENCE_S
-from tests.supervisor.host import Host, Job, wait_until
+from tests.patience import PATIENCE_S, until
+from tests.supervisor.host import Host, Job
 from tests.supervisor.specs import python, replica
 
 
@@ -29,7 +29,7 @@ class Terminal:
         os.write(self._outer, text.encode())
 
     def wait_for(self, text: str) -> None:
-        wait_until(lambda: text in self._read(), f"the terminal shows {text!r}")
+        until(lambda: text in self._read(), f"the terminal shows {text!r}")
 
     def close(self) -> None:
         os.close(self._outer)
@@ -89,13 +89,13 @@ def test_a_writer_sees_that_nobody_reads_any_more(host: Host) -> None:
             return True
         return False
 
-    wait_until(broken, "a pipe without a reader is broken")
+    until(broken, "a pipe without a reader is broken")
 
 
 def test_the_command_is_in_the_launchers_group_with_everything_as_in_a_shell(host: Host, tmp_path: Path) -> None:
     one = host.prepare(replica("command.0", python("tell.py", str(tmp_path / "told.json"))))
     launcher = host.attach(one)
-    wait_until((tmp_path / "told.json").exists, "the command has told")
+    until((tmp_path / "told.json").exists, "the command has told")
     told = json.loads((tmp_path / "told.json").read_text())
     assert told["group"] == launcher.pid
     assert told["descriptors"] == [0, 1, 2]
@@ -112,7 +112,7 @@ def test_a_command_under_nohup_is_not_ended_by_a_hangup(host: Host, tmp_path: Pa
         host.attach(one)
     finally:
         signal.signal(signal.SIGHUP, before)
-    wait_until((tmp_path / "told.json").exists, "the command has told")
+    until((tmp_path / "told.json").exists, "the command has told")
     assert json.loads((tmp_path / "told.json").read_text())["sighup_ignored"]
 
 

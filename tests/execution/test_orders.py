@@ -11,7 +11,8 @@ from gpusched.errors import HostFault, NotFound
 from gpusched.execution.orders import Order, OverrunOrder, StopOrder, end_of, give, read_new
 from gpusched.model.status import ExitReason, JobState, ReplicaState
 from gpusched.model.workload import Restart
-from tests.supervisor.host import Host, Job, wait_until
+from tests.patience import until
+from tests.supervisor.host import Host, Job
 from tests.supervisor.specs import python, replica
 
 STAY = ("sleep", "1000")
@@ -116,11 +117,11 @@ def test_a_warning_is_shown_and_taken_back_and_the_replica_goes_on(host: Host) -
     one = host.start(replica("part.0", STAY), replica("other.0", STAY))
     pid = one.wait_running("part.0")
     give(one.status, overrun(one, "part.0", restart=False))
-    wait_until(lambda: one.replica("part.0").warning == "uses 2100 of its 1500 MiB", "the warning is shown")
+    until(lambda: one.replica("part.0").warning == "uses 2100 of its 1500 MiB", "the warning is shown")
     assert "part.0: uses 2100 of its 1500 MiB" in one.directory.supervisor_log.read_text()
     assert "--- part.0: uses 2100 of its 1500 MiB ---" in one.output("part.0")
     give(one.status, overrun(one, "part.0", restart=False, message=""))
-    wait_until(lambda: one.replica("part.0").warning is None, "the warning is taken back")
+    until(lambda: one.replica("part.0").warning is None, "the warning is taken back")
     assert (one.replica("part.0").pid, one.replica("other.0").warning) == (pid, None)
 
 
@@ -143,7 +144,7 @@ def test_an_overrun_of_a_process_that_is_gone_is_nothing(host: Host, changes: di
     wrong: Order = msgspec.structs.replace(overrun(one, "part.0", restart=True), **changes)
     give(one.status, wrong)
     give(one.status, overrun(one, "part.0", restart=False, message="m"))
-    wait_until(lambda: one.replica("part.0").warning == "m", "the second order was obeyed")
+    until(lambda: one.replica("part.0").warning == "m", "the second order was obeyed")
     assert one.replica("part.0").pid == pid
 
 

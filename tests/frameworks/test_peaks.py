@@ -18,8 +18,7 @@ from gpusched.environment import HOOK_DIRECTORY
 from gpusched.frameworks.recorder import pause_s
 from tests.frameworks.conftest import HERE, RunScript
 from tests.frameworks.imitations import imitate
-from tests.patience import PATIENCE_S
-from tests.supervisor.host import wait_until
+from tests.patience import PATIENCE_S, until
 
 ROOT = HERE.parent.parent
 SOON = "import gpusched.frameworks.recorder as recorder; recorder.PAUSE_S = 0.01\n"
@@ -133,10 +132,10 @@ def test_a_program_that_is_killed_has_left_what_it_had_taken_at_the_last_sample(
     process = place.start(
         SOON + "import torch; torch.cuda.init(); input(); torch.cuda.allocated[0] = 90 << 20; input()"
     )
-    wait_until(lambda: place.left() == {process.pid: [TORCH]}, "the first sample is there")
+    until(lambda: place.left() == {process.pid: [TORCH]}, "the first sample is there")
     assert process.stdin is not None
     print(file=process.stdin, flush=True)
-    wait_until(lambda: place.left() == {process.pid: [TORCH | {"peak_mib": 95}]}, "a later sample is there")
+    until(lambda: place.left() == {process.pid: [TORCH | {"peak_mib": 95}]}, "a later sample is there")
     process.kill()
     assert process.communicate(timeout=PATIENCE_S) == ("", "")
     assert place.left() == {process.pid: [TORCH | {"peak_mib": 95}]}
@@ -144,7 +143,7 @@ def test_a_program_that_is_killed_has_left_what_it_had_taken_at_the_last_sample(
 
 def test_peaks_that_a_program_sets_back_are_not_forgotten(place: Place) -> None:
     process = place.start(SOON + "import torch; torch.cuda.init(); input(); torch.cuda.allocated = [0, 0]")
-    wait_until(lambda: place.left() == {process.pid: [TORCH]}, "the first sample is there")
+    until(lambda: place.left() == {process.pid: [TORCH]}, "the first sample is there")
     assert process.communicate("\n", timeout=PATIENCE_S) == ("", "")
     assert place.left() == {process.pid: [TORCH]}
 

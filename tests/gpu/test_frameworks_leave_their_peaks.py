@@ -14,8 +14,7 @@ from gpusched.execution.plan_options import xla_variable
 from gpusched.model.plan import Replica
 from gpusched.units import fraction_of
 from tests.gpu.conftest import RealDevice
-from tests.patience import PATIENCE_S
-from tests.supervisor.host import wait_until
+from tests.patience import PATIENCE_S, until
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(180)]
 
@@ -84,7 +83,7 @@ def test_a_program_that_is_killed_has_left_its_last_sample(
         return found is not None and (found.peak_mib or found.pool_mib or 0) >= TAKEN_MIB
 
     try:
-        wait_until(sampled, "a sample has all that was taken")
+        until(sampled, "a sample has all that was taken")
     finally:
         process.kill()
         process.communicate()

@@ -18,8 +18,8 @@ from gpusched.leases.directory import LeaseDirectory, LeaseHandle
 from gpusched.model.device import Device, DeviceProcess, Inventory
 from gpusched.model.lease import holders, shares_used
 from gpusched.model.status import JobState, ReplicaState
-from tests.patience import PATIENCE_S
-from tests.supervisor.host import Host, Job, start, wait_until
+from tests.patience import PATIENCE_S, until
+from tests.supervisor.host import Host, Job, start
 from tests.supervisor.leasing import committer, held, share
 from tests.supervisor.specs import python, replica
 
@@ -81,7 +81,7 @@ def test_the_share_of_a_replica_that_has_ended_for_good_is_free_while_the_job_go
         hold = leases.commit(one.directory.path.name, [share(1450), share(1450, "quick.0")], one.directory.path)
     one.supervisor = start(one.directory, one.directory.read_spec(), host.environ(one))
     hold.release()
-    wait_until(lambda: held(leases) == HELD, "only the actor's share is left")
+    until(lambda: held(leases) == HELD, "only the actor's share is left")
 
 
 @pytest.mark.parametrize("others", [(), (("actor.1", STAY),)], ids=["at the end of the job", "while it goes on"])
@@ -98,12 +98,12 @@ def test_a_share_is_held_until_what_fled_from_its_replica_has_ended(
         hold = leases.commit(one.directory.path.name, [share(1450)], one.directory.path)
     one.supervisor = start(one.directory, one.directory.read_spec(), host.environ(one))
     hold.release()
-    wait_until(lambda: one.replica("actor.0").state is ReplicaState.EXITED, "the replica has ended")
-    wait_until(lambda: others != () or one.status.state is JobState.STOPPING, "the job waits for what is left")
+    until(lambda: one.replica("actor.0").state is ReplicaState.EXITED, "the replica has ended")
+    until(lambda: others != () or one.status.state is JobState.STOPPING, "the job waits for what is left")
     assert held(leases) == HELD
 
     gate.touch()
-    wait_until(lambda: held(leases) == [], "the share is free")
+    until(lambda: held(leases) == [], "the share is free")
 
 
 def test_a_grant_that_has_lapsed_starts_nothing(host: Host, leases: LeaseDirectory) -> None:
@@ -130,7 +130,7 @@ def test_a_guard_waits_for_who_plans_before_it_takes_its_lease(host: Host, lease
     nonce = prepare(one.directory, one.directory.read_spec())
     with leases.locked():
         guard = spawn(one.directory, nonce, host.environ(one))
-        wait_until(one.directory.is_guarded, "the guard has the job")
+        until(one.directory.is_guarded, "the guard has the job")
         hold.release()  # as if the committer had been killed
         assert leases.read() == (), "so it is planned on"
     assert os.waitstatus_to_exitcode(os.waitpid(guard, 0)[1]) == 5
@@ -155,7 +155,7 @@ def test_a_killed_supervisor_frees_the_lease(host: Host, leases: LeaseDirectory,
     guard = one.guard()
     for pid in (guard, one.supervisor) if victims != "supervisor" else (one.supervisor,):
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: leases.read() == (), "the lease is free")
+    until(lambda: leases.read() == (), "the lease is free")
     one.wait_gone()
     with leases.locked():
         leases.read()
@@ -173,7 +173,7 @@ def freezer(host: Host) -> Iterator[Path]:
     yield group
     (group / "freezer.state").write_text("THAWED")
     host.end()
-    wait_until(lambda: not (group / "cgroup.procs").read_text(), "the cgroup is empty")
+    until(lambda: not (group / "cgroup.procs").read_text(), "the cgroup is empty")
     group.rmdir()
 
 
@@ -196,14 +196,14 @@ def test_a_guard_never_gives_up_what_it_cannot_kill_and_keeps_the_lease(
     hold.release()
     (freezer / "cgroup.procs").write_text(str(pid))
     (freezer / "freezer.state").write_text("FROZEN")
-    wait_until(lambda: (freezer / "freezer.state").read_text() == "FROZEN\n", "it is frozen")
+    until(lambda: (freezer / "freezer.state").read_text() == "FROZEN\n", "it is frozen")
 
     supervisor = one.status.supervisor_pid
     assert supervisor is not None
     os.kill(supervisor, signal.SIGKILL)
-    wait_until(lambda: "cannot be killed yet" in one.directory.supervisor_log.read_text(), "the guard says so")
+    until(lambda: "cannot be killed yet" in one.directory.supervisor_log.read_text(), "the guard says so")
     before = switches(guard.pid)
-    wait_until(lambda: switches(guard.pid) > before + 20, "it has tried again and again")
+    until(lambda: switches(guard.pid) > before + 20, "it has tried again and again")
     assert held(leases) == HELD
 
     (freezer / "freezer.state").write_text("THAWED")
@@ -257,7 +257,7 @@ def test_a_job_that_runs_can_be_neither_started_nor_called_off(host: Host, lease
         prepare(one.directory, one.directory.read_spec())
     assert held(leases) == HELD
     one.stop()
-    wait_until(lambda: not one.directory.is_guarded(), "the guard has ended")
+    until(lambda: not one.directory.is_guarded(), "the guard has ended")
     assert cancel_start(one.directory)
     assert has_begun(one.directory), "calling off does not make it not have been"
 
@@ -278,7 +278,7 @@ def test_a_next_attempt_begins_with_nothing_of_the_last_ones_status(host: Host, 
     await_supervisor(one.directory, spawn(one.directory, prepare(one.directory, spec), host.environ(one)), spec)
     hold.release()
     assert one.wait_ended().state is JobState.FAILED
-    wait_until(lambda: not one.directory.is_guarded(), "the guard has ended")
+    until(lambda: not one.directory.is_guarded(), "the guard has ended")
     hold = commit(leases, one)
     again = msgspec.structs.replace(spec, attempt=1)
     nonce = prepare(one.directory, again)

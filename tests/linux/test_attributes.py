@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from gpusched.linux.attributes import apply_attributes, cpus_of_replica, current_attributes
 from gpusched.model.job import ProcessAttributes
-from tests.supervisor.host import Host, wait_until
+from tests.patience import until
+from tests.supervisor.host import Host
 from tests.supervisor.specs import python, replica
 
 HERE = sorted(os.sched_getaffinity(0))
@@ -45,7 +46,7 @@ def test_a_replica_gets_them_and_its_supervisor_does_not(host: Host, tmp_path: P
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     given = attributes(umask=0o027, nice=7, limits={"NOFILE": (soft - 1, hard), "CORE": (0, 0), "UNKNOWN": (1, 1)})
     one = host.start(replica("part.0", python("attributes.py", str(tmp_path / "told.json"))), attributes=given)
-    wait_until((tmp_path / "told.json").exists, "the replica has told")
+    until((tmp_path / "told.json").exists, "the replica has told")
     told = json.loads((tmp_path / "told.json").read_text())
 
     assert told == {"umask": 0o027, "nice": 7, "nofile": [soft - 1, hard], "core": [0, 0], "cpus": HERE}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpusched.execution.start import this_process
 from gpusched.linux.processes import boot_id, descendants, start_time
-from tests.supervisor.host import wait_until
+from tests.patience import until
 
 
 def test_a_name_with_brackets_and_spaces_does_not_confuse_the_start_time(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_a_name_with_brackets_and_spaces_does_not_confuse_the_start_time(tmp_pat
 
 def test_a_process_that_is_gone_or_a_zombie_has_no_start_time() -> None:
     with subprocess.Popen(["true"]) as child:
-        wait_until(lambda: start_time(child.pid) is None, "it is a zombie")
+        until(lambda: start_time(child.pid) is None, "it is a zombie")
     assert start_time(child.pid) is None
     assert start_time(2**22 + 1) is None
 
@@ -35,7 +35,7 @@ def test_this_process_has_an_identity() -> None:
 
 def test_descendants_are_found_over_generations() -> None:
     with subprocess.Popen(["sh", "-c", "sleep 1000 & sleep 1000 & wait"], start_new_session=True) as child:
-        wait_until(lambda: len(descendants(child.pid)) == 2, "both are there")
+        until(lambda: len(descendants(child.pid)) == 2, "both are there")
         assert set(descendants(child.pid)) < set(descendants(os.getpid()))
         os.killpg(child.pid, signal.SIGKILL)
 

@@ -7,25 +7,18 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.network.hosts import Host, Relay
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 PORT = 5555
 LOCAL = ("actor.0", "actor.1")
 REMOTE = ("actor.0@lab2", "actor.1@lab2", "actor.2@lab2", "actor.3@lab2")
-
-
-def until(ready: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + patience_s
-    while not ready():
-        assert time.monotonic() < deadline, f"not within {patience_s:.0f} s: {what}"
-        time.sleep(0.02)
 
 
 class Training:

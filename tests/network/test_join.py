@@ -11,8 +11,8 @@ import pytest
 from zmq.utils import z85
 
 from tests.cli import two_hosts
-from tests.cli.command import until
 from tests.network.hosts import Host
+from tests.patience import until
 
 CAPTURE = """
 import socket, sys

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cli.command import until
+from tests.patience import until
 from tests.stress.__main__ import ROOT
 
 pytestmark = pytest.mark.slow

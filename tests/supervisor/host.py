@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -19,15 +19,8 @@ from gpusched.execution.spec import JobSpec
 from gpusched.execution.start import await_supervisor, prepare, spawn, stop
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaState, ReplicaStatus
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.supervisor.specs import CHILDREN, job
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain until {what}"
-        time.sleep(0.01)
 
 
 class Job:
@@ -68,22 +61,22 @@ class Job:
             one = self.replica(name)
             return one.state is ReplicaState.RUNNING and one.restarts == restarts
 
-        wait_until(runs, f"{name} runs after {restarts} restarts")
+        until(runs, f"{name} runs after {restarts} restarts")
         return self.replica(name).pid or 0
 
     def wait_output(self, name: str, text: str, times: int = 1) -> None:
-        wait_until(lambda: self.output(name).count(text) >= times, f"{name} says {text!r}")
+        until(lambda: self.output(name).count(text) >= times, f"{name} says {text!r}")
 
     def output(self, name: str) -> str:
         path = self.directory.log(name)
         return path.read_text() if path.exists() else ""
 
     def wait_ended(self) -> JobStatus:
-        wait_until(lambda: self.status.state in JOB_TERMINAL, "the job has ended")
+        until(lambda: self.status.state in JOB_TERMINAL, "the job has ended")
         return self.status
 
     def wait_gone(self, seconds: float = PATIENCE_S) -> None:
-        wait_until(lambda: not self.pids(), f"none of {self.pids()} is left", seconds)
+        until(lambda: not self.pids(), f"none of {self.pids()} is left", seconds)
 
     def stop(self) -> None:
         stop(self.status)
@@ -128,7 +121,7 @@ class Host:
         argv = [sys.executable, str(CHILDREN / "launch.py"), str(one.directory.path), *arguments]
         environ = {**self.environ(one), "PYTHONPATH": str(CHILDREN.parent.parent)}
         self._launchers.append(subprocess.Popen(argv, env=environ))
-        wait_until(lambda: one.status.supervisor_pid is not None, "the supervisor has started")
+        until(lambda: one.status.supervisor_pid is not None, "the supervisor has started")
         one.supervisor = one.status.supervisor_pid or 0
         return self._launchers[-1]
 

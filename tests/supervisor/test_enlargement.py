@@ -14,7 +14,8 @@ from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import JobState
 from gpusched.model.workload import Restart
 from gpusched.supervisor.enlargement import Enlargement
-from tests.supervisor.host import Host, start, wait_until
+from tests.patience import until
+from tests.supervisor.host import Host, start
 from tests.supervisor.leasing import held
 from tests.supervisor.specs import job, replica
 
@@ -138,7 +139,7 @@ def test_a_replica_that_lacks_memory_runs_again_with_more_until_it_fits(host: Ho
     handle = committed(one.directory, leases, one.directory.read_spec())
     one.supervisor = start(one.directory, one.directory.read_spec(), host.environ(one))
     one.wait_output("actor.0", "limit 1512")
-    wait_until(lambda: one.replica("actor.0").limit_mib == 1512, "the status has the limit")
+    until(lambda: one.replica("actor.0").limit_mib == 1512, "the status has the limit")
     shown = one.replica("actor.0")
     assert (shown.limit_mib, shown.share_mib) == (1512, 1962)
     assert shown.warning == "out of memory at 1256 MiB: again with 1512"

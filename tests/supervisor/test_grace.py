@@ -10,8 +10,9 @@ import pytest
 
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import ExitReason, JobState, ReplicaState
+from tests.patience import until
 from tests.programs import find_program
-from tests.supervisor.host import Host, wait_until
+from tests.supervisor.host import Host
 from tests.supervisor.specs import CHILDREN, python, replica
 
 LONG = 60.0
@@ -33,7 +34,7 @@ class Savers:
 
     def wait_for(self, what: str, *numbers: int) -> None:
         for number in numbers or (1,):
-            wait_until((self.place / f"{what}-{number}").exists, f"saver {number} is {what}")
+            until((self.place / f"{what}-{number}").exists, f"saver {number} is {what}")
 
     def pid(self, number: int = 1) -> int:
         return int((self.place / f"ready-{number}").read_text())
@@ -98,7 +99,7 @@ END_AT_ONCE = [bash, spawn, torchrun_in_a_script, launcher_that_leaves]
 
 
 def gone(pid: int) -> None:
-    wait_until(lambda: not Path(f"/proc/{pid}").exists(), f"{pid} has ended, and its supervisor knows")
+    until(lambda: not Path(f"/proc/{pid}").exists(), f"{pid} has ended, and its supervisor knows")
 
 
 def command(argv: tuple[str, ...]) -> ReplicaSpec:
@@ -161,7 +162,7 @@ def test_a_program_of_which_the_first_thread_has_ended_is_stopped(
     program = command((sys.executable, "-S", "-c", THREADED, str(savers.place), *deaf))
     one = host.start(program, leader="command", stop_grace_s=grace_s)
     pid = one.wait_running("command.0")
-    wait_until(lambda: ") Z " in Path(f"/proc/{pid}/stat").read_text(), "its first thread has ended")
+    until(lambda: ") Z " in Path(f"/proc/{pid}/stat").read_text(), "its first thread has ended")
 
     one.stop()
     if not deaf:
@@ -222,7 +223,7 @@ def test_the_share_of_a_replica_is_held_until_the_last_of_its_processes_has_ende
     os.kill(one.wait_running("command.0"), signal.SIGKILL)
     savers.wait_for("asked")
 
-    wait_until(lambda: one.replica("command.0").state is ReplicaState.STOPPING, "its end is waited for")
+    until(lambda: one.replica("command.0").state is ReplicaState.STOPPING, "its end is waited for")
     savers.save()
     one.wait_running("command.0", restarts=1)
 
@@ -246,7 +247,7 @@ def test_what_fled_and_lost_its_parent_has_its_grace_at_the_end_of_the_job(host:
     script = f"setsid {savers.line('1')} & until [ -e {savers.place}/ready-1 ]; do :; done"
     one = host.start(replica("setup.0", ("sh", "-c", script)), replica("last.0", ("sleep", "1000")), stop_grace_s=LONG)
     savers.wait_for("ready")
-    wait_until(lambda: one.replica("setup.0").state is ReplicaState.EXITED, "what started it has ended")
+    until(lambda: one.replica("setup.0").state is ReplicaState.EXITED, "what started it has ended")
     assert savers.found("asked") == []
 
     one.stop()
@@ -271,7 +272,7 @@ def test_what_is_killed_after_its_grace_stands_in_the_log_and_in_the_reason(host
 def test_strays_that_are_killed_after_the_grace_stand_in_the_reason(host: Host) -> None:
     one = host.start(replica("part.0", python("daemonise.py", "leave")), replica("last.0", ("sleep", "1000")))
     one.wait_output("part.0", "daemon\n")
-    wait_until(lambda: one.replica("part.0").state is ReplicaState.EXITED, "only the daemon is left of it")
+    until(lambda: one.replica("part.0").state is ReplicaState.EXITED, "only the daemon is left of it")
 
     one.stop()
 

@@ -19,7 +19,8 @@ from gpusched.model.plan import DeviceShare, ReplicaSpec
 from gpusched.model.status import ExitReason, JobState, ReplicaState
 from gpusched.model.workload import Restart
 from tests.held import held_still
-from tests.supervisor.host import Host, start, wait_until
+from tests.patience import until
+from tests.supervisor.host import Host, start
 from tests.supervisor.specs import job, python, replica
 
 STAY = ("sleep", "1000")
@@ -112,21 +113,21 @@ def test_the_leaders_end_ends_everything_deaf_actors_and_their_children_too(host
 
 def test_what_a_replica_leaves_in_its_group_dies_with_it(host: Host) -> None:
     one = host.start(replica("part.0", python("grandchildren.py", "leave")), replica("other.0", STAY))
-    wait_until(lambda: one.replica("part.0").state is ReplicaState.EXITED, "the first process has left")
+    until(lambda: one.replica("part.0").state is ReplicaState.EXITED, "the first process has left")
     other = one.replica("other.0").pid
-    wait_until(lambda: one.pids() == sorted([other or 0, one.supervisor, one.guard()]), "its children are dead")
+    until(lambda: one.pids() == sorted([other or 0, one.supervisor, one.guard()]), "its children are dead")
 
 
 def test_a_daemon_that_fled_from_its_session_dies_with_the_job(host: Host) -> None:
     one = host.start(replica("part.0", python("daemonise.py", "leave")), replica("last.0", UNTIL_GO))
     one.wait_output("part.0", "daemon\n")
-    wait_until(lambda: one.replica("part.0").state is ReplicaState.EXITED, "only the daemon is left of it")
+    until(lambda: one.replica("part.0").state is ReplicaState.EXITED, "only the daemon is left of it")
     guard = one.guard()
     assert len(one.pids()) >= 4
     with held_still(guard):  # it would sweep too: here the supervisor has to
         (one.directory.tmp / "go").touch()
         assert one.wait_ended().state is JobState.SUCCEEDED
-        wait_until(lambda: one.pids() == [guard], "only the guard is left")
+        until(lambda: one.pids() == [guard], "only the guard is left")
     one.wait_gone()
 
 
@@ -145,7 +146,7 @@ def test_a_second_signal_kills_at_once(host: Host, number: signal.Signals) -> No
     one = host.start(replica("stubborn.0", python("ignore_term.py")), stop_grace_s=3600.0)
     one.wait_output("stubborn.0", "deaf\n")
     os.kill(one.supervisor, number)
-    wait_until(lambda: one.status.state is JobState.STOPPING, "the first signal was taken")
+    until(lambda: one.status.state is JobState.STOPPING, "the first signal was taken")
     os.kill(one.supervisor, number)
     assert one.wait_ended().state is JobState.CANCELLED
     one.wait_gone()
@@ -154,12 +155,12 @@ def test_a_second_signal_kills_at_once(host: Host, number: signal.Signals) -> No
 def test_a_signal_to_guard_and_supervisor_is_one_stop(host: Host, tmp_path: Path) -> None:
     """As systemd sends it to a control group, and scancel to a process tree: what saves its work is not killed."""
     one = host.start(replica("part.0", python("saver.py", str(tmp_path), "1")), stop_grace_s=3600.0)
-    wait_until((tmp_path / "ready-1").exists, "it runs")
+    until((tmp_path / "ready-1").exists, "it runs")
     os.kill(one.guard(), signal.SIGTERM)
-    wait_until(lambda: one.status.state is JobState.STOPPING, "the guard has passed it on")
+    until(lambda: one.status.state is JobState.STOPPING, "the guard has passed it on")
     os.kill(one.supervisor, signal.SIGTERM)
     one.directory.status.unlink()
-    wait_until(one.directory.status.exists, "the supervisor has taken a turn since, in which it wrote it again")
+    until(one.directory.status.exists, "the supervisor has taken a turn since, in which it wrote it again")
 
     (tmp_path / "release").touch()
     assert one.wait_ended().state is JobState.CANCELLED
@@ -189,7 +190,7 @@ def test_a_replica_finds_itself_as_it_was_planned(host: Host, tmp_path: Path) ->
     plain = replica("part.0", python("tell.py", str(tmp_path / "told.json")), env={"FROM_SPEC": "yes"})
     planned = msgspec.structs.replace(plain.replica, cpus=(cpu, 4000))
     one = host.start(ReplicaSpec(replica=planned, argv=plain.argv, env=plain.env, cwd=str(tmp_path)))
-    wait_until((tmp_path / "told.json").exists, "the replica has told")
+    until((tmp_path / "told.json").exists, "the replica has told")
     told = json.loads((tmp_path / "told.json").read_text())
     assert told["env"]["FROM_SPEC"] == "yes"
     assert told["env"]["GPUSCHED_ATTEMPT"] == "0"
@@ -209,7 +210,7 @@ def test_cpus_that_are_not_there_are_no_obstacle(host: Host, tmp_path: Path) -> 
     plain = replica("part.0", python("tell.py", str(tmp_path / "told.json")))
     planned = msgspec.structs.replace(plain.replica, cpus=(4000,))
     host.start(msgspec.structs.replace(plain, replica=planned))
-    wait_until((tmp_path / "told.json").exists, "the replica has told")
+    until((tmp_path / "told.json").exists, "the replica has told")
     assert json.loads((tmp_path / "told.json").read_text())["cpus"] == sorted(os.sched_getaffinity(0))
 
 
@@ -226,7 +227,7 @@ def wakeups_in_a_second(pid: int) -> int:
 
 def test_an_idle_job_sleeps_and_so_does_its_guard(host: Host) -> None:
     one = host.start(replica("part.0", STAY))
-    wait_until(lambda: one.status.state is JobState.RUNNING, "the job runs")
+    until(lambda: one.status.state is JobState.RUNNING, "the job runs")
     assert wakeups_in_a_second(one.supervisor) < 10
     assert wakeups_in_a_second(one.guard()) == 0
 
@@ -237,26 +238,26 @@ def test_a_job_that_waits_for_the_end_of_a_grace_sleeps_too(host: Host) -> None:
     one.wait_output("stubborn.0", "deaf\n")
     launcher.kill()
     launcher.wait()
-    wait_until(lambda: one.status.state is JobState.STOPPING, "the launcher was missed")
+    until(lambda: one.status.state is JobState.STOPPING, "the launcher was missed")
     assert wakeups_in_a_second(one.supervisor) < 10
 
 
 def test_a_disk_that_fails_costs_no_replica(host: Host) -> None:
     one = host.start(replica("part.0", STAY), replica("part.1", STAY))
     before = one.wait_running("part.0")
-    wait_until(lambda: one.status.state is JobState.RUNNING, "the job runs")
+    until(lambda: one.status.state is JobState.RUNNING, "the job runs")
     one.directory.events.unlink()
     one.directory.events.mkdir()
     one.directory.logs.rename(one.directory.path / "logs-moved")
     os.kill(one.wait_running("part.1"), signal.SIGKILL)
     log = one.directory.path / "logs-moved" / "supervisor.log"
-    wait_until(lambda: "could not save the job's events" in log.read_text(), "the problem is told")
-    wait_until(lambda: "the output of part.1 is lost" in log.read_text(), "the lost output is told")
+    until(lambda: "could not save the job's events" in log.read_text(), "the problem is told")
+    until(lambda: "the output of part.1 is lost" in log.read_text(), "the lost output is told")
     one.directory.events.rmdir()
     assert one.wait_running("part.1", restarts=1)
     assert one.replica("part.0").pid == before
     assert "the output of part.1 is lost" in str(one.status.message), "the latest trouble stands in the status"
-    wait_until(one.directory.events.is_file, "the events are saved after all")  # a status may be first
+    until(one.directory.events.is_file, "the events are saved after all")  # a status may be first
     assert one.events("part.1") == ["backoff", "starting", "running"]
     (one.directory.path / "logs-moved").rename(one.directory.logs)
 
@@ -280,7 +281,7 @@ def test_a_full_disk_costs_no_replica(host: Host, small_disk: Path) -> None:
     victim = one.wait_running("part.1")
     fill(small_disk / "ballast")
     os.kill(victim, signal.SIGKILL)
-    wait_until(lambda: len(one.pids()) == 4 and victim not in one.pids(), "the actor is back on a full disk")
+    until(lambda: len(one.pids()) == 4 and victim not in one.pids(), "the actor is back on a full disk")
     (small_disk / "ballast").unlink()
     assert one.wait_running("part.1", restarts=1)
     assert one.replica("part.0").pid == before
@@ -362,7 +363,7 @@ def test_a_replica_that_has_ended_for_good_gives_its_share_back_while_the_others
         hold = directory.commit(one.status.id, shares, one.directory.path)
     one.supervisor = start(one.directory, one.directory.read_spec(), host.environ(one))
     hold.release()
-    wait_until(lambda: [each.replica for each in directory.read()] == ["part.1"], "only part.1 holds its share")
+    until(lambda: [each.replica for each in directory.read()] == ["part.1"], "only part.1 holds its share")
     one.stop()
     one.wait_ended()
-    wait_until(lambda: directory.read() == (), "nothing is held any more")
+    until(lambda: directory.read() == (), "nothing is held any more")

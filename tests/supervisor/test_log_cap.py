@@ -4,7 +4,8 @@ from pathlib import Path
 
 from gpusched.execution.job_logs import LogTail
 from gpusched.execution.log_cut import HEAD, LogCut, read_cut
-from tests.supervisor.host import Host, Job, wait_until
+from tests.patience import until
+from tests.supervisor.host import Host, Job
 from tests.supervisor.specs import replica
 
 SCRIPT = "head -c {first} /dev/zero | tr '\\0' '\\n'; until [ -e {flag} ]; do sleep 0.05; done; echo the last line"
@@ -19,7 +20,7 @@ def test_the_log_of_a_job_that_runs_is_cut_and_it_writes_on(host: Host, tmp_path
     flag = tmp_path / "go"
     script = SCRIPT.format(first=10 * HEAD, flag=flag)
     one = host.start(replica("actor.0", ("sh", "-c", script)), log_cap_mib=4)
-    wait_until(lambda: cut_of(one) is not None, "the log is cut")
+    until(lambda: cut_of(one) is not None, "the log is cut")
     flag.touch()
     assert one.wait_ended().message is None
     shown = b"".join(LogTail(one.directory.log("actor.0"), None).pieces())

@@ -22,8 +22,8 @@ from gpusched.model.job import Listening, Network, NodeActors
 from gpusched.model.plan import ReplicaSpec
 from gpusched.model.status import JOB_TERMINAL, ExitReason, JobState
 from gpusched.runtime import ready_name
-from tests.patience import PATIENCE_S
-from tests.supervisor.host import Host, Job, start, wait_until
+from tests.patience import PATIENCE_S, until
+from tests.supervisor.host import Host, Job, start
 from tests.supervisor.specs import CHILDREN, python, replica
 
 ACTOR = (sys.executable, str(CHILDREN / "member.py"))
@@ -81,7 +81,7 @@ def other_node(host: Host, network: NodeActors) -> Job:
         sent = [(one.directory.ready / ready_name(name, 0)).exists() for name in ("actor.8", "actor.9")]
         return all(sent) and "deaf\n" in one.output("actor.10")
 
-    wait_until(lambda: begun() or one.status.state in JOB_TERMINAL, "all have begun")
+    until(lambda: begun() or one.status.state in JOB_TERMINAL, "all have begun")
     return one
 
 

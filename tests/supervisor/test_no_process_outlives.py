@@ -10,7 +10,8 @@ import pytest
 
 from gpusched.linux.oom import find_counter
 from gpusched.model.status import ExitReason, JobState, ReplicaState
-from tests.supervisor.host import Host, Job, start, wait_until
+from tests.patience import until
+from tests.supervisor.host import Host, Job, start
 from tests.supervisor.specs import python, replica
 
 STAY = ("sleep", "1000")
@@ -30,7 +31,7 @@ def family(host: Host) -> Job:
     one.wait_output("parent.0", "deaf\n", times=2)
     one.wait_output("orphans.0", "daemon\n")
     one.wait_output("daemon.0", "daemon\n")
-    wait_until(lambda: one.replica("orphans.0").state is ReplicaState.EXITED, "the orphans are orphans")
+    until(lambda: one.replica("orphans.0").state is ReplicaState.EXITED, "the orphans are orphans")
     return one
 
 
@@ -110,7 +111,7 @@ def test_a_launcher_that_ignores_and_blocks_signals_passes_nothing_of_it_on(host
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGALRM])
         for number, handler in before.items():
             signal.signal(number, handler)
-    wait_until((tmp_path / "told.json").exists, "the replica has told")
+    until((tmp_path / "told.json").exists, "the replica has told")
     told = json.loads((tmp_path / "told.json").read_text())
     assert told["blocked"] == []
     assert not told["sighup_ignored"]
@@ -141,7 +142,7 @@ def small_cgroup() -> Iterator[Path]:
     except OSError as error:
         pytest.skip(f"making a memory cgroup is not allowed here: {error}")
     yield group
-    wait_until(lambda: not (group / "cgroup.procs").read_text(), "the cgroup is empty")
+    until(lambda: not (group / "cgroup.procs").read_text(), "the cgroup is empty")
     group.rmdir()
 
 
@@ -151,7 +152,7 @@ def test_a_replica_that_the_kernel_killed_for_memory_is_told_from_one_that_a_per
     one = host.prepare(replica("hog.0", python("hog.py")), replica("part.0", STAY))
     host.launch(one, str(small_cgroup))
     os.kill(one.wait_running("part.0"), signal.SIGKILL)
-    wait_until(lambda: one.replica("hog.0").state is ReplicaState.FAILED, "the hog was killed three times")
+    until(lambda: one.replica("hog.0").state is ReplicaState.FAILED, "the hog was killed three times")
     assert one.replica("hog.0").exit == ExitReason(kind="oom", signal=signal.SIGKILL)
     told = one.directory.events.read_text()
     assert '"oom"' in told
@@ -171,7 +172,7 @@ def test_processes_that_change_their_pids_all_the_while_are_gone_after_a_stop(ho
     one = host.start(replica("crowd.0", ("bash", "-c", script)))
     one.wait_output("crowd.0", "all\n")
     before = set(one.pids())
-    wait_until(lambda: len(set(one.pids()) - before) > 60, "they have other pids")
+    until(lambda: len(set(one.pids()) - before) > 60, "they have other pids")
     one.stop()
     one.wait_ended()
     one.wait_gone()

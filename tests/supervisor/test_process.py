@@ -14,8 +14,7 @@ from gpusched.execution.spec import Start
 from gpusched.linux import processes
 from gpusched.linux.processes import become_subreaper, below, kill_descendants, scan_below
 from gpusched.supervisor.process import Children
-from tests.patience import PATIENCE_S
-from tests.supervisor.host import wait_until
+from tests.patience import PATIENCE_S, until
 from tests.supervisor.specs import python, replica
 
 CHANGING = """
@@ -84,7 +83,7 @@ def test_while_a_job_stops_no_other_process_of_the_host_is_looked_at() -> None:
     def look() -> list[list[int]]:
         children = Children()
         pid = start(children, python("grandchildren.py", "leave"))
-        wait_until(lambda: children.reap() != [], "the first process has ended")
+        until(lambda: children.reap() != [], "the first process has ended")
         left = below(os.getpid())
         opened = Opened()
         for _ in range(3):
@@ -104,7 +103,7 @@ def test_processes_are_found_by_what_each_thread_started() -> None:
 
     def look() -> int:
         start(Children(), (sys.executable, "-c", script))
-        wait_until(lambda: len(below(os.getpid())) == 2, "both are found")
+        until(lambda: len(below(os.getpid())) == 2, "both are found")
         return len(scan_below(os.getpid()))
 
     assert alone(look) == 2
@@ -113,7 +112,7 @@ def test_processes_are_found_by_what_each_thread_started() -> None:
 def test_where_the_kernel_does_not_list_children_all_processes_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     def look() -> int:
         start(Children(), ("sh", "-c", "sleep 1000 & wait"))
-        wait_until(lambda: len(scan_below(os.getpid())) == 2, "both run")
+        until(lambda: len(scan_below(os.getpid())) == 2, "both run")
         exists = os.path.exists
         monkeypatch.setattr(os.path, "exists", lambda path: not str(path).endswith("children") and exists(path))
         return len(below(os.getpid()))
@@ -132,7 +131,7 @@ def reaped() -> bool:
 def test_what_changes_its_pid_all_the_while_is_killed() -> None:
     def kill() -> list[int]:
         pid = start(Children(), (sys.executable, "-c", CHANGING))
-        wait_until(lambda: reaped() and len(below(os.getpid())) > 3, f"all below {pid} run")
+        until(lambda: reaped() and len(below(os.getpid())) > 3, f"all below {pid} run")
         gone = kill_descendants(PATIENCE_S)
         return [gone, len(scan_below(os.getpid()))]
 

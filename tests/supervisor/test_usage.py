@@ -9,7 +9,8 @@ from gpusched.model.plan import Replica, ReplicaSpec
 from gpusched.model.status import JobState
 from gpusched.model.workload import Restart
 from gpusched.supervisor.usage_meter import UsageMeter
-from tests.supervisor.host import Host, Job, start, wait_until
+from tests.patience import until
+from tests.supervisor.host import Host, Job, start
 
 TAKES = """
 import os, sys, time
@@ -39,7 +40,7 @@ def sampled(one: Job) -> bool:
 def test_memory_of_all_processes_counts_once_and_time_goes_on_while_it_runs(host: Host) -> None:
     one = host.start(python(TAKES))
     one.wait_output("command.0", "here", times=2)
-    wait_until(lambda: sampled(one), "a sample was taken", 120.0)
+    until(lambda: sampled(one), "a sample was taken", 120.0)
     (usage,) = one.replica("command.0").usage
     assert usage.host_mib is not None
     assert 300 <= usage.host_mib < 500, "what is shared by both processes counts once"

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from gpusched.model.plan import Replica, ReplicaSpec
-from tests.supervisor.host import Host, Job, wait_until
+from tests.patience import until
+from tests.supervisor.host import Host, Job
 from tests.supervisor.specs import CHILDREN
 
 EXECUTED = {"PYTHONUTF8": "0"}
@@ -46,7 +47,7 @@ class Preloading:
     def told(self, name: str) -> dict[str, object]:
         """What the replica told that was given the file `name`."""
         path = self.directory / name
-        wait_until(path.exists, f"{name} is written")
+        until(path.exists, f"{name} is written")
         told: dict[str, object] = json.loads(path.read_text())
         return told
 
@@ -74,5 +75,5 @@ def wait_step(one: Job, words: str) -> str:
     def found() -> list[str]:
         return [step for step in steps(one) if words in step]
 
-    wait_until(lambda: bool(found()), f"the zygote's events tell {words!r}")
+    until(lambda: bool(found()), f"the zygote's events tell {words!r}")
     return found()[0]

@@ -12,14 +12,13 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import psutil
 
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -159,14 +158,6 @@ class Machine:
             return False
 
         until(is_up, "the machine has booted")
-
-
-def until(condition: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
-    """Wait until `condition` holds."""
-    deadline = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {patience_s:.0f} s in vain until {what}"
-        time.sleep(0.05)
 
 
 def needed_paths() -> list[Path]:

@@ -3,7 +3,8 @@
 import json
 from typing import Any, ClassVar, Final
 
-from tests.systemd.machine import Machine, until
+from tests.patience import until
+from tests.systemd.machine import Machine
 
 _WAITS: Final = "echo $$ >~/pid; trap 'echo ended in order; exit 7' TERM; sleep 1000 & wait"
 

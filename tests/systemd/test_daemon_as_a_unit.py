@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tests.systemd.machine import Machine, until
+from tests.patience import until
+from tests.systemd.machine import Machine
 from tests.systemd.person import Person
 
 NO_DEVICE = ("--num-gpus", "0")

@@ -7,7 +7,8 @@ import pytest
 from gpusched.daemon.starter import fork_servers, starter
 from gpusched.errors import HostFault
 from gpusched.execution.start import cancel_start, prepare, spawn
-from tests.supervisor.host import Host, wait_until
+from tests.patience import until
+from tests.supervisor.host import Host
 from tests.supervisor.specs import replica
 
 AS_A_UNIT = {"INVOCATION_ID": "1", "SYSTEMD_EXEC_PID": str(os.getpid())}
@@ -96,7 +97,7 @@ def test_a_guard_that_a_slow_manager_starts_after_the_attempt_was_called_off_sta
     assert cancel_start(one.directory)
     (tmp_path / "go").touch()
     pid = int((tmp_path / "pid").read_text())
-    wait_until(lambda: not Path(f"/proc/{pid}").exists() or _is_zombie(pid), "the late guard has ended")
+    until(lambda: not Path(f"/proc/{pid}").exists() or _is_zombie(pid), "the late guard has ended")
     assert one.status.supervisor_pid is None
     assert not one.pids()
 

@@ -13,8 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.cli.command import until
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.web.server import Server
 
 PROMETHEUS = shutil.which("prometheus")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command import Command, until
-from tests.patience import PATIENCE_S
+from tests.cli.command import Command
+from tests.patience import PATIENCE_S, until
 from tests.web.server import Answer, Server
 
 Serve = Callable[..., Server]

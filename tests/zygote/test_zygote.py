@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpusched.model.status import ExitReason, JobState, ReplicaState
-from tests.supervisor.host import Host, wait_until
+from tests.patience import until
+from tests.supervisor.host import Host
 from tests.supervisor.zygotes import EXECUTED, Preloading, steps, zygote
 
 
@@ -133,7 +134,7 @@ def test_forks_are_children_of_the_supervisor_and_none_is_left_in_between(place:
     pids = [one.wait_running(f"part.{rank}") for rank in range(20)]
     parents = {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] for pid in pids}
     assert parents == {str(one.supervisor)}
-    wait_until(lambda: one.pids() == sorted([*pids, one.supervisor, one.guard(), zygote(one)]), "no other is left")
+    until(lambda: one.pids() == sorted([*pids, one.supervisor, one.guard(), zygote(one)]), "no other is left")
     assert all(one.replica(f"part.{rank}").state is ReplicaState.RUNNING for rank in range(20))
 
 
@@ -141,9 +142,9 @@ def test_what_a_forked_replica_leaves_in_its_group_dies_with_it(place: Preloadin
     place.write("leave", "import subprocess\nsubprocess.Popen(['sleep', '1000'])")
     place.write("wait", WAIT)
     one = place.start(place.python("part.0", "-m", "leave"), place.python("other.0", "-m", "wait"))
-    wait_until(lambda: one.replica("part.0").state is ReplicaState.EXITED, "the first has left")
+    until(lambda: one.replica("part.0").state is ReplicaState.EXITED, "the first has left")
     other = one.wait_running("other.0")
-    wait_until(lambda: one.pids() == sorted([other, one.supervisor, one.guard(), zygote(one)]), "its child is dead")
+    until(lambda: one.pids() == sorted([other, one.supervisor, one.guard(), zygote(one)]), "its child is dead")
 
 
 def test_forked_replicas_draw_random_numbers_of_their_own(place: Preloading) -> None:

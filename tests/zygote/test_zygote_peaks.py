@@ -9,7 +9,8 @@ from gpusched.environment import resource_environment
 from gpusched.execution.framework_peaks import read_peaks
 from gpusched.model.plan import Replica, ReplicaSpec
 from tests.frameworks.imitations import imitate
-from tests.supervisor.host import Host, wait_until
+from tests.patience import until
+from tests.supervisor.host import Host
 from tests.supervisor.zygotes import Preloading, wait_step, zygote
 
 PROGRAM = """
@@ -46,7 +47,7 @@ def test_a_zygote_that_has_a_framework_forks_as_ever_and_each_fork_leaves_its_ow
     wait_step(one, "ready: ")
     for rank in range(2):
         one.wait_output(f"part.{rank}", "preloaded True")
-        wait_until(lambda: read_peaks(tmp_path, f"part.{rank}", 0) is not None, "its peaks are there")  # noqa: B023
+        until(lambda: read_peaks(tmp_path, f"part.{rank}", 0) is not None, "its peaks are there")  # noqa: B023
         peaks = read_peaks(tmp_path, f"part.{rank}", 0)
         assert peaks is not None
         assert (peaks.processes, peaks.peak_mib, peaks.pool_mib) == (1, 15 + rank, 42)

@@ -12,8 +12,8 @@ import pytest
 from gpusched.environment import resource_environment
 from gpusched.model.plan import Replica, ReplicaSpec
 from gpusched.model.status import JobState
-from tests.patience import PATIENCE_S
-from tests.supervisor.host import Host, wait_until
+from tests.patience import PATIENCE_S, until
+from tests.supervisor.host import Host
 from tests.supervisor.zygotes import Preloading, steps, wait_step, zygote
 
 pytestmark = [
@@ -72,7 +72,7 @@ def on_device(place: Preloading, rank: int) -> ReplicaSpec:
 def test_forks_of_tensorflow_compute_each_with_its_own_device_limit_threads_and_seed(place: Preloading) -> None:
     place.write("program", PROGRAM)
     one = place.start(on_device(place, 0), on_device(place, 1), preload=("tensorflow",))
-    wait_until(lambda: one.status.state in {JobState.SUCCEEDED, JobState.FAILED}, "all have trained", PATIENCE_S)
+    until(lambda: one.status.state in {JobState.SUCCEEDED, JobState.FAILED}, "all have trained", PATIENCE_S)
     told: list[dict[str, Any]] = []
     for rank in range(2):
         lines = [line for line in one.output(f"part.{rank}").splitlines() if line.startswith("told ")]
@@ -93,7 +93,7 @@ def test_tensorflow_that_has_run_an_operation_is_not_forked(place: Preloading) -
     place.write("uses", "import tensorflow as tf\ntf.constant(1)")
     place.write("plain", "print('started', flush=True)")
     one = place.start(place.python("part.0", "-m", "plain"), preload=("uses",))
-    wait_until(lambda: any(step.startswith("gone") for step in steps(one)), "the zygote is gone", PATIENCE_S)
+    until(lambda: any(step.startswith("gone") for step in steps(one)), "the zygote is gone", PATIENCE_S)
     assert "after the import of uses it cannot be forked: it has started TensorFlow's context" in wait_step(one, "gone")
     one.wait_output("part.0", "started")
     one.wait_ended()
@@ -106,7 +106,7 @@ def test_the_zygote_of_snake_has_one_thread(place: Preloading) -> None:
     place.write("roots", f"import sys\nsys.path.insert(0, {root!r})")
     names = ("roots", "tensorflow", "workloads.snake.learner", "workloads.snake.actor")
     one = place.start(spec, preload=names)
-    wait_until(lambda: any(step.startswith(("ready", "gone")) for step in steps(one)), "all is loaded", PATIENCE_S)
+    until(lambda: any(step.startswith(("ready", "gone")) for step in steps(one)), "all is loaded", PATIENCE_S)
     wait_step(one, "ready: ")
     one.wait_running("part.0")
     assert len(list(Path(f"/proc/{zygote(one)}/task").iterdir())) == 1

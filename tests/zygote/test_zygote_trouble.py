@@ -13,7 +13,8 @@ from gpusched.model.status import ExitReason, JobState, ReplicaState
 from gpusched.zygote import client
 from gpusched.zygote.client import ZygoteClient, ZygoteState
 from gpusched.zygote.protocol import Forked
-from tests.supervisor.host import Host, wait_until
+from tests.patience import until
+from tests.supervisor.host import Host
 from tests.supervisor.zygotes import Preloading, steps, wait_step, zygote
 
 SLOW = """
@@ -46,12 +47,12 @@ def test_what_can_be_forked_waits_for_the_imports_and_all_else_starts_at_once(pl
     one.wait_running("shell.0")
     one.wait_output("options.0", "here False")
     wait_step(one, "preloading slow")
-    wait_until(lambda: one.status.note == "preloading slow", "the status tells what is waited for")
+    until(lambda: one.status.note == "preloading slow", "the status tells what is waited for")
     assert one.replica("forked.0").state is ReplicaState.STARTING
     (place.directory / "go").touch()
     one.wait_running("forked.0")
     one.wait_output("forked.0", "here True")
-    wait_until(lambda: one.status.note is None, "nothing is waited for")
+    until(lambda: one.status.note is None, "nothing is waited for")
     assert "preloaded preloaded, slow in " in wait_step(one, "ready: ")
     assert "preloaded preloaded, slow in " in one.output("supervisor")
 
@@ -59,7 +60,7 @@ def test_what_can_be_forked_waits_for_the_imports_and_all_else_starts_at_once(pl
 def test_a_stop_does_not_wait_for_the_imports(place: Preloading) -> None:
     place.write("slow", SLOW)
     one = place.start(*(place.python(f"part.{n}", "-m", "wait") for n in range(20)), preload=("slow",))
-    wait_until(lambda: one.status.note == "preloading slow", "the status tells what is waited for")
+    until(lambda: one.status.note == "preloading slow", "the status tells what is waited for")
     one.stop()
     assert one.wait_ended().state is JobState.CANCELLED
     assert one.status.note is None, "nothing is waited for any more"
@@ -148,9 +149,9 @@ def test_a_zygote_that_hangs_is_given_up_and_nothing_is_started_twice(place: Pre
         one.wait_running(f"late.{rank}", restarts=1)
         one.wait_output(f"late.{rank}", "one start", times=2)
     wait_step(one, "gone: the zygote did not fork a replica within 2 s")
-    wait_until(lambda: hung not in one.pids(), "the zygote was ended")
+    until(lambda: hung not in one.pids(), "the zygote was ended")
     now = [one.replica(name).pid for name in running]
-    wait_until(lambda: one.pids() == sorted([*filter(None, now), one.supervisor, one.guard()]), "no other is left")
+    until(lambda: one.pids() == sorted([*filter(None, now), one.supervisor, one.guard()]), "no other is left")
     assert [one.output(f"late.{rank}").count("one start") for rank in range(3)] == [2, 2, 2]
     assert one.replica("part.0").pid == running["part.0"]
 
@@ -162,7 +163,7 @@ def test_forked_replicas_die_with_their_supervisor(place: Preloading) -> None:
     guard = one.guard()
     os.kill(guard, signal.SIGSTOP)  # it would sweep too: here the kernel has to
     os.kill(one.supervisor, signal.SIGKILL)
-    wait_until(lambda: one.pids() == [guard], "only the guard is left")
+    until(lambda: one.pids() == [guard], "only the guard is left")
     os.kill(guard, signal.SIGCONT)
     assert one.wait_ended().state is JobState.LOST
     one.wait_gone()
@@ -178,7 +179,7 @@ def test_a_zygote_that_never_finishes_is_given_up(
     pid = one.pid
     assert pid is not None
     assert one.takes(place.python("part.0", "-m", "wait"))
-    wait_until(lambda: one.receive() is None and one.state is ZygoteState.GONE, "it is given up")  # type: ignore[func-returns-value]
+    until(lambda: one.receive() is None and one.state is ZygoteState.GONE, "it is given up")  # type: ignore[func-returns-value]
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
     one.ended("by signal 9")
     assert not one.takes(place.python("part.0", "-m", "wait"))
@@ -189,7 +190,7 @@ def test_a_zygote_that_never_finishes_is_given_up(
 def test_a_fork_that_nobody_heard_of_ends_without_having_begun(place: Preloading, tmp_path: Path) -> None:
     one = ZygoteClient(("preloaded",))
     one.start(os.environ, tmp_path, str(place.directory), tmp_path / "log")
-    wait_until(lambda: one.receive() is None and one.state is ZygoteState.READY, "it is ready")  # type: ignore[func-returns-value]
+    until(lambda: one.receive() is None and one.state is ZygoteState.READY, "it is ready")  # type: ignore[func-returns-value]
     spec, nothing = place.python("part.0", "-m", "wait"), os.open(os.devnull, os.O_RDWR)
     log = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
     gate, ours = os.pipe()
@@ -200,7 +201,7 @@ def test_a_fork_that_nobody_heard_of_ends_without_having_begun(place: Preloading
     os.close(gate)
     assert all(Path(f"/proc/{pid}").exists() for pid in forked.pids)
     os.close(ours)
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in forked.pids), "they have ended")
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in forked.pids), "they have ended")
     assert (tmp_path / "out").read_bytes() == b""
     os.close(nothing)
     os.close(log)
