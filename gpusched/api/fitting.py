@@ -17,7 +17,7 @@ from gpusched.api.validation import require_type
 from gpusched.api.workloads import Options, WorkloadName, chosen_workload, named_workload
 from gpusched.errors import HostFault, JobFailed
 from gpusched.model.device import Device
-from gpusched.model.fit import RoleFit, has_failed, role_fits, to_measure
+from gpusched.model.fit import RoleFit, has_failed, role_fits, run_seconds, to_measure
 from gpusched.model.status import JobState, JobStatus, is_out_of_time
 from gpusched.settings import HERE, load_settings
 from gpusched.times import parse_span
@@ -49,13 +49,14 @@ class FitArguments(TypedDict, total=False):
 class Fit:
     """What each role of a workload took in a run of `seconds`. It prints as a table, and what to write into the file.
 
-    `workload` is as its file has it. `roles`: those whose replicas began.
+    `workload` is as its file has it. `roles`: those whose replicas began. `status`: how the run ended.
     """
 
     def __init__(self, workload: "Workload", job: JobStatus, devices: Sequence[Device]) -> None:
         self.workload: Final = workload
         self.job: Final = job.id
-        self.seconds: Final = round((job.ended or 0.0) - (job.started or 0.0), 1)
+        self.status: Final = job
+        self.seconds: Final = run_seconds(job)
         self.roles: Final[tuple[RoleFit, ...]] = role_fits(job, devices)
 
     @property
@@ -68,14 +69,14 @@ class Fit:
     def __repr__(self) -> str:
         from gpusched.render.fit import fit_text
 
-        return fit_text(self.workload, self.roles, self.job, self.seconds)
+        return fit_text(self.workload, self.roles, self.status)
 
 
 class FitRun:
     """A run to measure by, which is in the queue or has begun: `job` ends by itself; `result` is for then."""
 
-    def __init__(self, workload: "Workload", job: "Job", seconds: float) -> None:
-        self._workload, self.job, self.seconds = workload, job, seconds
+    def __init__(self, workload: "Workload", job: "Job", seconds: float, devices: Sequence[Device]) -> None:
+        self._workload, self.job, self.seconds, self._devices = workload, job, seconds, devices
 
     def result(self) -> Fit:
         """Return what was measured, once the job has ended, for which it waits.
@@ -90,7 +91,7 @@ class FitRun:
             raise JobFailed(f"{end.id} {end.state}{f': {end.message}' if end.message else ''}", hint)
         if (failing := next(filter(has_failed, end.replicas), None)) is not None:
             raise JobFailed(f"{failing.name} of {end.id} failed and was started again, so nothing was measured", hint)
-        return Fit(self._workload, end, _devices())
+        return Fit(self._workload, end, self._devices)
 
 
 def begin(workload: WorkloadName, *, options: Options | None = None, **given: Unpack[FitArguments]) -> FitRun:
@@ -98,17 +99,15 @@ def begin(workload: WorkloadName, *, options: Options | None = None, **given: Un
     require_known(given, FitArguments)
     wanted: dict[str, Any] = dict(given)
     seconds = parse_span(span_text(wanted.pop("time", None), "time") or _USUAL, "--time")
-    procs = wanted.pop("procs", None)
-    require_type(procs, Annotated[int, Meta(ge=1)] | None, "procs")
+    require_type(wanted.get("procs"), Annotated[int, Meta(ge=1)] | None, "procs")
     chosen = chosen_workload(workload, options)
-    if not _devices():
+    devices = _devices()
+    if not devices:
         raise HostFault("there is no GPU to measure on", "run it on a host with the GPUs that are to be used")
     measured = chosen._replace(workload=to_measure(chosen.workload))
-    if procs is not None:
-        wanted["procs"] = procs
     terms = {"machine": HERE, "grow": True, "time_limit": seconds}
     prepared = prepared_here(measured, wanted | terms, load_settings(os.environ), begins="later")
-    return FitRun(named_workload(workload), prepared.submit(), seconds)
+    return FitRun(named_workload(workload), prepared.submit(), seconds, devices)
 
 
 @with_signature(FitArguments, {"time": _USUAL})

@@ -66,9 +66,10 @@ def fit(context: Context, *, workload: str, as_json: bool, **given: Any) -> None
         from msgspec.structs import asdict
 
         report = {"workload": found.workload.name, "job": found.job, "seconds": found.seconds, "toml": found.toml}
+        report |= {"progress": found.status.progress}
         print(encode(report | {"roles": [asdict(one) for one in found.roles]}).decode())
     else:
-        print_fit(found.workload, found.roles, found.job, found.seconds, sys.stdout)
+        print_fit(found.workload, found.roles, found.status, sys.stdout)
 
 
 def _follow(run: "FitRun", requests: StopRequests, *, quiet: bool) -> JobStatus:

@@ -12,7 +12,7 @@ from gpusched.model.status import JobStatus, ReplicaStatus
 from gpusched.model.usage import MOST_ATTEMPTS, Usage
 from gpusched.model.workload import Memory, Role, Workload
 
-__all__ = ["RoleFit", "has_failed", "role_fits", "to_measure"]
+__all__ = ["RoleFit", "has_failed", "role_fits", "run_seconds", "to_measure"]
 
 _FIRST_MIB: Final = 256
 """What a role asks for whose minimum is to be what is measured."""
@@ -60,6 +60,11 @@ def has_failed(one: ReplicaStatus) -> bool:
     """Return whether a replica has ended for another reason than a lack of memory, and was started again."""
     lacks = sum(usage.lacked_mib is not None for usage in one.usage[:-1])
     return lacks < min(one.restarts, MOST_ATTEMPTS - 1)
+
+
+def run_seconds(job: JobStatus) -> float:
+    """Return for how long a job that has ended ran, in seconds."""
+    return round((job.ended or 0.0) - (job.started or 0.0), 1)
 
 
 def role_fits(job: JobStatus, devices: Sequence[Device]) -> tuple[RoleFit, ...]:

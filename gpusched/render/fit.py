@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final, TextIO
 
-from gpusched.model.fit import RoleFit
+from gpusched.model.fit import RoleFit, run_seconds
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.model.workload import Memory, Setting, Workload
 from gpusched.render.ansi import Text, colours_of, painted, width_of
@@ -19,16 +19,16 @@ _GIB: Final = 1024
 _WHOLE: Final = 10_000
 
 
-def print_fit(workload: Workload, roles: Sequence[RoleFit], job: str, seconds: float, stream: TextIO) -> None:
-    """Write the table, what to write into the file, and what is to be known of both."""
+def print_fit(workload: Workload, roles: Sequence[RoleFit], job: JobStatus, stream: TextIO) -> None:
+    """Write the table, what to write into the file, and what is to be known of both; `job` is the run, at its end."""
     width = width_of(stream, 80) if stream.isatty() else None
-    for line in _drawn(workload, roles, job, seconds, width):
+    for line in _drawn(workload, roles, job, width):
         print(painted(line.pieces, colours_of(stream)), file=stream)
 
 
-def fit_text(workload: Workload, roles: Sequence[RoleFit], job: str, seconds: float) -> str:
+def fit_text(workload: Workload, roles: Sequence[RoleFit], job: JobStatus) -> str:
     """Return the same in plain text."""
-    return "\n".join(line.plain for line in _drawn(workload, roles, job, seconds, None))
+    return "\n".join(line.plain for line in _drawn(workload, roles, job, None))
 
 
 def fit_toml(workload: Workload, roles: Sequence[RoleFit]) -> str:
@@ -49,14 +49,17 @@ def progress(job: JobStatus, seconds: float, now: float, *, live: bool) -> str:
     return f"{job.id}  {bar(passed / seconds)} {min(passed, seconds):.0f} of {seconds:.0f} s"
 
 
-def _drawn(workload: Workload, roles: Sequence[RoleFit], job: str, seconds: float, width: int | None) -> Iterator[Text]:
-    yield Text(f"{workload.name} ran for {span(seconds)} as {job}")
+def _drawn(workload: Workload, roles: Sequence[RoleFit], job: JobStatus, width: int | None) -> Iterator[Text]:
+    yield Text(f"{workload.name} ran for {span(run_seconds(job))} as {job.id}")
     yield Text("")
     yield from lines_of(*_cells(roles), width)
     for one in roles:
         if note := _note(one):
             yield Text("")
             yield Text(note, "yellow")
+    if job.progress is None:
+        yield Text("")
+        yield Text(f"{job.id} reported no progress: if its work had not begun, run it for longer: --time 3m", "yellow")
     toml = fit_toml(workload, roles)
     if toml:
         yield Text("")

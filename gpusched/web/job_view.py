@@ -44,7 +44,7 @@ class JobReader:
         if moment.reports:
             news["curves"] = curves(moment.reports)
             news["notes"] = [str(one["note"]) for one in moment.reports if one.get("note")][-_MOST_NOTES:]
-        return news, job.state in JOB_TERMINAL
+        return news, job.state in JOB_TERMINAL and not moment.reports  # each reading has a part of many reports
 
 
 def members_view(job_id: str) -> dict[str, object]:

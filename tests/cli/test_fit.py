@@ -53,6 +53,7 @@ def test_one_replica_of_each_role_is_measured_and_its_file_gets_what_it_needed(l
     assert f"1.1 GiB 900 MiB {CONTEXT} MiB" in rows["learner"]
     assert f"400 MiB 188 MiB {CONTEXT} MiB" in rows["actor"]
     assert rows["actor"].endswith("measuredframe 1.2")
+    assert f"{job} reported no progress: if its work had not begun, run it for longer: --time 3m" in printed
     toml = printed.partition(f"for {lab.workload}:\n")[2]
     roles = {role.name: role.memory for role in written(lab, toml).roles}
     assert roles["learner"] is not None
@@ -115,6 +116,21 @@ def test_a_replica_that_fails_and_is_started_again_is_no_measure_also_where_the_
     assert "failed" in failed.stderr
     assert "gpusched logs lab-1" in failed.stderr
     assert "roles" not in failed.stdout
+
+
+def test_a_run_whose_work_had_begun_is_shown_without_a_doubt(lab: Lab) -> None:
+    lab.needs(train=188)
+    one_role(lab, "devices = 1")
+    text = lab.workload.read_text()
+    begin = text.index("command")
+    program = lab.home / "reports.sh"
+    program.write_text("""echo '{"step": 7}' > $GPUSCHED_RUN_DIR/progress.jsonl; exec sleep 600""")
+    command = f'command = ["sh", "{program}"]'
+    lab.workload.write_text(text[:begin] + command + text[text.index("\n", begin) :])
+    found = lab.command.run("fit", str(lab.workload), "--time", "3s")
+    assert found.returncode == 0, found.stderr
+    assert "lab ran for" in found.stdout
+    assert "reported no progress" not in found.stdout
 
 
 def test_a_role_with_several_devices_stays_as_it_is(lab: Lab) -> None:

@@ -327,6 +327,17 @@ def test_the_page_of_a_job_has_its_reports_its_log_its_processes_and_its_files(s
         assert server.ask(f"/job/file?id={job}&name=page.html", cookie=cookie).status == 404, job
 
 
+def test_the_page_of_a_job_that_has_ended_has_all_that_it_reported_though_it_is_read_in_parts(serve: Serve) -> None:
+    server = serve()
+    reports = """{ yes '{"time": 1, "step": 1}' | head -200000; echo '{"time": 2, "note": "the last"}'; }"""
+    program = f'{reports} > "$GPUSCHED_RUN_DIR/progress.jsonl"'
+    assert server.command.run("run", "-d", "--num-gpus", "0", "--", "sh", "-c", program).returncode == 0
+    assert server.command.run("wait", "run-1").returncode == 0
+    events = list(Stream(server, server.log_in(server.address()), "/job/events?id=run-1").until_over())
+    assert sum("curves" in event for event in events) > 1
+    assert ["the last"] in [event.get("notes") for event in events]
+
+
 def test_a_log_is_followed_while_it_grows_also_a_line_without_an_end(serve: Serve, tmp_path: Path) -> None:
     server = serve()
     cookie = server.log_in(server.address())
