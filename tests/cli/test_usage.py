@@ -1,6 +1,9 @@
 """`gpusched usage`, as it is typed: on a stand-in host whose driver shows what processes take."""
 
 import json
+import os
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,3 +84,88 @@ def test_what_was_given_and_what_was_used_while_it_runs_and_after_its_end(here: 
 def test_where_no_job_has_run_nothing_is_shown(here: Command) -> None:
     shown = here.run("usage")
     assert (shown.returncode, shown.stdout) == (0, "no job has run in this time\n")
+
+
+class Curve:
+    """The memory of a job's process as the driver shows it from moment to moment, in MiB."""
+
+    def __init__(self, command: Command, host: StandInHost) -> None:
+        assert command.run("run", "-d", "--memory", "6GiB", "--name", "curve", "--", "sleep", "600").returncode == 0
+        self._command, self._host, self.pid = command, host, pid_of(command, "curve")
+        self._energy, self._now, self._events = 1_000_000, "", ""
+
+    def takes(self, mib: int, further: str = "") -> None:
+        self._now = f"process 0 C {self.pid} {mib}\n{further}"
+        self._shows()
+
+    def is_polled(self) -> None:
+        """Wait until the energy has been polled twice: the second reading began after what is shown now."""
+        for _ in range(2):
+            before = rows(self._command, "curve")[0]["energy_j"]
+            until(lambda before=before: self._rises_from(before), "it is polled", every_s=0.2)  # type: ignore[misc]
+
+    def _rises_from(self, before: float | None) -> bool:
+        self._energy += 1000
+        self._shows()
+        found: float | None = rows(self._command, "curve")[0]["energy_j"]
+        return found is not None and found > (before or 0.0)
+
+    def _shows(self) -> None:
+        self._events += "event 0 xid 43\n"  # a program's own fault, upon which the daemon polls at once
+        self._host.change(f"{HOST}{self._now}set 0 energy {self._energy}\n{self._events}")
+
+    def recorded(self) -> int | None:
+        (found,) = rows(self._command, "curve")
+        mib: int | None = found["device_mib"]
+        return mib
+
+
+@pytest.mark.slow
+def test_the_peak_rises_with_what_is_polled_and_stays_when_memory_is_freed_at_the_end(
+    here: Command, host: StandInHost
+) -> None:
+    curve = Curve(here, host)
+    for mib in (500, 1300, 4100):
+        curve.takes(mib)
+        curve.is_polled()
+        assert curve.recorded() == mib
+    curve.takes(200)
+    curve.is_polled()
+    assert curve.recorded() == 4100
+    here.run("stop", "curve")
+    here.run("wait", "curve")
+    assert curve.recorded() == 4100
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_on_its_way_up_has_its_last_step_or_the_one_before(
+    here: Command, host: StandInHost
+) -> None:
+    curve = Curve(here, host)
+    for mib in (500, 1300):
+        curve.takes(mib)
+        curve.is_polled()
+    curve.takes(4100)
+    os.kill(curve.pid, signal.SIGKILL)
+    assert here.run("wait", "curve").returncode == 1
+    assert curve.recorded() in {1300, 4100}
+
+
+@pytest.mark.slow
+def test_a_spike_between_two_polls_is_recorded_or_not_and_with_accounting_it_always_is(
+    here: Command, host: StandInHost
+) -> None:
+    curve = Curve(here, host)
+    curve.takes(500)
+    curve.is_polled()
+    curve.takes(4100)
+    time.sleep(0.2)  # the length of the spike: no condition to wait for
+    curve.takes(600)
+    curve.is_polled()
+    assert curve.recorded() in {600, 4100}
+    curve.takes(700, f"set 0 accounting 1\naccounted 0 {curve.pid} 5200\n")
+    curve.is_polled()
+    assert curve.recorded() == 5200
+    here.run("stop", "curve")
+    here.run("wait", "curve")
+    assert curve.recorded() == 5200

@@ -183,6 +183,11 @@ def test_where_accounting_is_on_a_process_has_the_most_that_it_has_held(stand_in
     assert peaks(stand_in, TWO + accounts) == {11: None, 12: None, 13: None}
 
 
+def test_what_an_earlier_process_of_the_same_pid_has_held_is_not_taken_for_this_ones(stand_in: StandIn) -> None:
+    accounts = "ended 0 11 900\naccounted 0 12 500\n"
+    assert peaks(stand_in, f"{TWO}set 0 accounting 1\n{accounts}") == {11: None, 12: 500, 13: None}
+
+
 @pytest.mark.parametrize("call", ["nvmlDeviceGetAccountingMode", "nvmlDeviceGetAccountingStats"])
 def test_a_driver_without_accounting_leaves_the_rest_as_it_is(stand_in: StandIn, call: str) -> None:
     scenario = f"{TWO}set * accounting 1\naccounted 0 11 900\nfault {call} 0 3\n"

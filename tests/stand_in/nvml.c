@@ -9,6 +9,7 @@
  *     mig GPU TOTAL USED             one more instance of that GPU, memory in MiB
  *     process GPU KIND PID MIB       KIND: C, G or M (MPS); GPU: 0, or 0:1 for the second instance; MIB -1: not told
  *     accounted GPU PID MIB          the most that a process has held: of GPUs with `set GPU accounting 1`
+ *     ended GPU PID MIB              the same of a process that has ended
  *     fault CALL GPU CODE            that call returns that code; `fault CALL GPU sleep SECONDS`: it answers late
  *     event GPU xid NUMBER           happens, once in each process, while somebody waits
  * A file that was replaced is read anew by nvmlDeviceGetCount, and its further events by nvmlEventSetWait.
@@ -34,7 +35,7 @@ typedef struct device {
         stale, accounting;
 } *Device;
 struct process { int gpu, instance; char kind; unsigned pid; long mib; };
-struct account { int gpu; unsigned pid; long mib; };
+struct account { int gpu; unsigned pid; long mib; int running; };
 struct sample { int gpu; unsigned pid, sm; unsigned long long time; };
 struct fault { char call[64]; int gpu, code, seconds; };
 
@@ -121,7 +122,9 @@ static void read_line(const char *line) {
         processes[process_count++] = p;
     }
     if (sscanf(line, "sample %d %u %llu %u", &s.gpu, &s.pid, &s.time, &s.sm) == 4) samples[sample_count++] = s;
-    if (sscanf(line, "accounted %d %u %ld", &a.gpu, &a.pid, &a.mib) == 3) accounts[account_count++] = a;
+    a.running = !strncmp(line, "accounted ", 10);
+    if (sscanf(line, a.running ? "accounted %d %u %ld" : "ended %d %u %ld", &a.gpu, &a.pid, &a.mib) == 3)
+        accounts[account_count++] = a;
     if (sscanf(line, "fault %63s %63s %d", f.call, which, &f.code) == 3 ||
         sscanf(line, "fault %63s %63s sleep %d", f.call, which, &f.seconds) == 3) {
         if (*which != '*') f.gpu = atoi(which);
@@ -304,7 +307,10 @@ int nvmlDeviceGetAccountingStats(Device d, unsigned pid, AccountingStats *out) {
     ASK(d->index)
     for (int i = 0; i < account_count; i++)
         if (accounts[i].gpu == d->index && accounts[i].pid == pid) {
-            *out = (AccountingStats){.peak = accounts[i].mib == NONE ? ~0ULL : MIB(accounts[i].mib), .running = 1};
+            *out = (AccountingStats){
+                .peak = accounts[i].mib == NONE ? ~0ULL : MIB(accounts[i].mib),
+                .running = accounts[i].running,
+            };
             return OK;
         }
     return NOT_FOUND;
