@@ -52,9 +52,18 @@ def switch(text: str, names: str) -> Option:
     return Option(text, (names,), kind=bool | None)
 
 
-def argument(text: str, metavar: str | None = None, complete: Completion | None = None, kind: Any = str) -> Option:
+def argument(
+    text: str,
+    metavar: str | None = None,
+    complete: Completion | None = None,
+    kind: Any = str,
+    *,
+    is_command: bool = False,
+) -> Option:
     """Return an argument that must be given."""
-    return Option(text, metavar=metavar, complete=complete, argument=True, kind=kind, default=...)
+    return Option(
+        text, metavar=metavar, complete=complete, argument=True, is_command=is_command, kind=kind, default=...
+    )
 
 
 def with_options(options: Options) -> Callable[[Command], Command]:

@@ -59,8 +59,8 @@ PROGRAM: Final[Options] = {
 
 _OPTIONS: Final[Options] = {
     "command": argument(
-        "A program and its arguments; -- before it if it needs.", "COMMAND...", kind=list[str]
-    )._replace(is_command=True),
+        "A program and its arguments; -- before it if it needs.", "COMMAND...", kind=list[str], is_command=True
+    ),
     **COMMAND,
     **PROGRAM,
     **QUEUE,

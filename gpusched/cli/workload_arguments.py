@@ -53,8 +53,7 @@ def _given(name: str, of: type[msgspec.Struct], arguments: Sequence[str], comman
         parser.add_argument(option, dest=field.name, default=None, help=described.replace("%", "%%"), **action)
     given, unknown = parser.parse_known_args(list(arguments))
     if unknown:
-        hint = f"see {command} --help, and for the options of {name} {command} -- --help"
-        raise UsageError(_unknown(unknown[0], command, of.__struct_fields__), hint)
+        raise UsageError(_unknown(unknown[0], command, of.__struct_fields__), _hint(unknown[0], command, name))
     return {setting: value for setting, value in vars(given).items() if value is not None}
 
 
@@ -68,6 +67,14 @@ def _unknown(word: str, command: str, settings: Sequence[str]) -> str:
     near = get_close_matches(word.partition("=")[0], dict.fromkeys(options), cutoff=0.8)
     possible = f" (Possible options: {', '.join(near)})" if near else ""
     return f"No such option: {word.partition('=')[0]}{possible}"
+
+
+def _hint(word: str, command: str, name: str) -> str:
+    from gpusched.api.catalog import workload_names
+
+    if "workload" in _parameters(command) and word in workload_names():
+        return f"the workload is an option: gpusched plan --workload {word}"
+    return f"see {command} --help, and for the options of {name} {command} -- --help"
 
 
 def _parameters(command: str) -> Iterator[str]:

@@ -29,7 +29,7 @@ def _role(job: JobStatus, what: str, role: str, replicas: Sequence[ReplicaStatus
         (share, each)
         for one in replicas
         for each in one.usage
-        if each.device_mib is not None and (share := _share(one) if each.share_mib is None else each.share_mib)
+        if each.device_mib is not None and (share := one.all_shares_mib if each.share_mib is None else each.share_mib)
     ]
     return RoleUsage(
         job=job.id,
@@ -43,7 +43,7 @@ def _role(job: JobStatus, what: str, role: str, replicas: Sequence[ReplicaStatus
         restarts=sum(one.restarts for one in replicas),
         device=next((each.device for each in usage if each.device), None),
         limit_mib=min(one.limit_mib for one in replicas),
-        share_mib=min(map(_share, replicas)),
+        share_mib=min(one.all_shares_mib for one in replicas),
         device_mib=_most(usage, lambda each: each.device_mib),
         peak_mib=_most(usage, lambda each: each.peak_mib),
         pool_mib=_most(usage, lambda each: each.pool_mib),
@@ -61,10 +61,6 @@ def _role(job: JobStatus, what: str, role: str, replicas: Sequence[ReplicaStatus
         if known
         else None,
     )
-
-
-def _share(one: ReplicaStatus) -> int:
-    return one.share_mib + sum(further.share_mib for further in one.further)
 
 
 def _most(usage: Iterable[Usage], figure: Callable[[Usage], int | None]) -> int | None:

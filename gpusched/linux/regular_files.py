@@ -55,11 +55,7 @@ def open_regular(path: str | os.PathLike[str], flags: int, mode: int = 0o600) ->
         if error.errno in _ODD and (what := _kind(path)) is not None:
             raise NotRegularError(path, what) from None
         raise
-    found = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(found):
-        os.close(descriptor)
-        raise NotRegularError(path, _KINDS.get(stat.S_IFMT(found), "of another kind"))
-    return descriptor
+    return _regular(descriptor, path)
 
 
 def open_beneath(directory: str | os.PathLike[str], name: str) -> int:
@@ -79,11 +75,7 @@ def open_beneath(directory: str | os.PathLike[str], name: str) -> int:
         descriptor = os.open(last, os.O_RDONLY | _SAFE, dir_fd=at)
     finally:
         os.close(at)
-    found = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(found):
-        os.close(descriptor)
-        raise NotRegularError(name, _KINDS.get(stat.S_IFMT(found), "of another kind"))
-    return descriptor
+    return _regular(descriptor, name)
 
 
 def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
@@ -163,6 +155,14 @@ def next_hole(descriptor: int, position: int) -> int:
         return os.lseek(descriptor, position, os.SEEK_HOLE)
     except OSError:  # a file system that knows none, or a position behind the end
         return os.fstat(descriptor).st_size
+
+
+def _regular(descriptor: int, path: str | os.PathLike[str]) -> int:
+    found = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(found):
+        os.close(descriptor)
+        raise NotRegularError(path, _KINDS.get(stat.S_IFMT(found), "of another kind"))
+    return descriptor
 
 
 def _kind(path: str | os.PathLike[str]) -> str | None:

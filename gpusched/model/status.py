@@ -129,6 +129,11 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     node: str | None = None
     usage: tuple[Usage, ...] = ()
 
+    @property
+    def all_shares_mib(self) -> int:
+        """What it has on all its devices together, in MiB."""
+        return self.share_mib + sum(share.share_mib for share in self.further)
+
 
 class JoinedHost(msgspec.Struct, frozen=True, kw_only=True):
     """A host whose actors feed a job, as the job's learner sees it: `connected` of its `actors` are there now.
@@ -229,6 +234,12 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = None
     idle_since: float | None = None
     idle_end_s: float | None = None
+
+    @property
+    def device_indices(self) -> list[int]:
+        """The indices of all devices that its replicas have, in order."""
+        found = {one.device_index for one in self.replicas if one.device_index is not None}
+        return sorted(found | {share.device_index for one in self.replicas for share in one.further})
 
 
 def ran_s(job: JobStatus, now: float) -> float | None:

@@ -32,6 +32,7 @@ __all__ = [
     "end_line",
     "host_text",
     "idle_mark",
+    "members_text",
     "network_lines",
     "network_text",
     "number",
@@ -85,9 +86,17 @@ def idle_mark(job: JobStatus, now: float) -> str:
 
 def array_text(array: ArrayStatus) -> str:
     """Return how far an array is: `[####......] 412/1000, 16 run, 3 failed`."""
-    others = {"run": array.live, "failed": array.failed, "lost": array.lost, "cancelled": array.cancelled}
-    parts = [f"{bar(array.ended / max(1, array.count))} {array.ended}/{array.count}"]
-    return ", ".join([*parts, *(f"{count} {name}" for name, count in others.items() if count)])
+    return f"{bar(array.ended / max(1, array.count))} {array.ended}/{array.count}{_others(array)}"
+
+
+def members_text(array: ArrayStatus) -> str:
+    """Return the same without a bar: `412 of 1000 ended, 16 run, 3 failed`."""
+    return f"{array.ended} of {array.count} ended{_others(array)}"
+
+
+def _others(array: ArrayStatus) -> str:
+    counts = {"run": array.live, "failed": array.failed, "lost": array.lost, "cancelled": array.cancelled}
+    return "".join(f", {count} {name}" for name, count in counts.items() if count)
 
 
 def bar(part: float) -> str:

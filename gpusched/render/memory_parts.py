@@ -11,7 +11,7 @@ from gpusched.model.device import Device
 from gpusched.model.lease import Lease
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobStatus
 
-__all__ = ["Part", "cell_widths", "memory_parts"]
+__all__ = ["MemoryParts", "Part", "cell_widths"]
 
 
 class Part(NamedTuple):
@@ -36,34 +36,47 @@ class _Held(NamedTuple):
     all_known: bool
 
 
-def memory_parts(device: Device, snapshot: Snapshot) -> list[Part]:
-    """Return the parts of the device's memory, in the order of drawing; their sum is its total unless more is used.
+class MemoryParts:
+    """Finds the parts of the memory of a snapshot's devices. What is the same for all devices is found once."""
 
-    What is used without NVML telling by whom counts for the jobs whose use is not known, up to their leases, and else
-    as other. Empty if the device's total is not known.
-    """
-    total = device.memory_total_mib
-    if total is None:
-        return []
-    live = {job.id: job for job in snapshot.jobs if job.state not in JOB_TERMINAL}
-    placed = [(at, job) for at, job in enumerate(snapshot.jobs) if job.replicas and job.id in live]
-    held = [each for at, job in placed if (each := _held(at, job, device, snapshot)).replicas]
-    ours = {pid for pid, lease in snapshot.holders.items() if _is_ours(lease, live)}
-    foreign = sum(each.memory_mib or 0 for each in device.processes if each.pid not in ours)
-    rest = max(0, (device.memory_used_mib or 0) - foreign - sum(each.used_mib for each in held))
-    parts: list[Part] = []
-    for each in held:
-        unknown = 0 if each.all_known else min(rest, max(0, each.share_mib - each.used_mib))
-        rest -= unknown
-        used = each.used_mib + unknown
-        parts.append(Part("used", used, each.job, each.replicas))
-        parts.append(Part("leased", max(0, each.share_mib - used), each.job, each.replicas))
-    parts.append(Part("others", _left_to_others(device, snapshot, live)))
-    parts.append(Part("foreign", foreign))
-    parts.append(Part("other", rest))
-    parts.append(Part("reserved", device.memory_reserved_mib or 0))
-    parts.append(Part("free", max(0, total - sum(part.mib for part in parts))))
-    return parts
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        live = {job.id: job for job in snapshot.jobs if job.state not in JOB_TERMINAL}
+        self._placed = [(at, job) for at, job in enumerate(snapshot.jobs) if job.replicas and job.id in live]
+        self._ours = {pid for pid, lease in snapshot.holders.items() if _is_ours(lease, live)}
+        self._theirs = [lease for lease in snapshot.leases if not _is_ours(lease, live)]
+
+    def of(self, device: Device) -> list[Part]:
+        """Return the parts of the device's memory, in the order of drawing; their sum is its total unless more is used.
+
+        What is used without NVML telling by whom counts for the jobs whose use is not known, up to their leases, and
+        else as other. Empty if the device's total is not known.
+        """
+        total = device.memory_total_mib
+        if total is None:
+            return []
+        held = [each for at, job in self._placed if (each := _held(at, job, device, self._snapshot)).replicas]
+        foreign = sum(each.memory_mib or 0 for each in device.processes if each.pid not in self._ours)
+        rest = max(0, (device.memory_used_mib or 0) - foreign - sum(each.used_mib for each in held))
+        parts: list[Part] = []
+        for each in held:
+            unknown = 0 if each.all_known else min(rest, max(0, each.share_mib - each.used_mib))
+            rest -= unknown
+            used = each.used_mib + unknown
+            parts.append(Part("used", used, each.job, each.replicas))
+            parts.append(Part("leased", max(0, each.share_mib - used), each.job, each.replicas))
+        parts.append(Part("others", self._left_to_others(device)))
+        parts.append(Part("foreign", foreign))
+        parts.append(Part("other", rest))
+        parts.append(Part("reserved", device.memory_reserved_mib or 0))
+        parts.append(Part("free", max(0, total - sum(part.mib for part in parts))))
+        return parts
+
+    def _left_to_others(self, device: Device) -> int:
+        """Return what is leased to jobs that are not in the snapshot, beyond what their processes use."""
+        theirs = [lease for lease in self._theirs if lease.device_uuid == device.uuid]
+        used = _used(device, {lease.pid for lease in self._theirs if lease.pid is not None})
+        return max(0, sum(lease.share_mib for lease in theirs) - used)
 
 
 def _held(number: int, job: JobStatus, device: Device, snapshot: Snapshot) -> _Held:
@@ -87,13 +100,6 @@ def _held(number: int, job: JobStatus, device: Device, snapshot: Snapshot) -> _H
 def _is_ours(lease: Lease, live: Mapping[str, JobStatus]) -> bool:
     job = live.get(lease.job)
     return job is not None and is_of(lease, job)
-
-
-def _left_to_others(device: Device, snapshot: Snapshot, live: Mapping[str, JobStatus]) -> int:
-    """Return what is leased to jobs that are not in the snapshot, beyond what their processes use."""
-    theirs = [lease for lease in snapshot.leases if not _is_ours(lease, live)]
-    shares = sum(lease.share_mib for lease in theirs if lease.device_uuid == device.uuid)
-    return max(0, shares - _used(device, {lease.pid for lease in theirs if lease.pid is not None}))
 
 
 def _used(device: Device, pids: Collection[int]) -> int:

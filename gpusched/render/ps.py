@@ -122,16 +122,13 @@ def _processes(job: JobStatus) -> str:
 
 def _devices(job: JobStatus) -> str:
     """Return the devices of a job that has some: `0-3`, `0,2`; `~` before them marks simulated ones."""
-    found = {one.device_index for one in job.replicas if one.device_index is not None}
-    found |= {share.device_index for one in job.replicas for share in one.further}
-    return ("~" if job.simulated else "") + ",".join(index_runs(sorted(found))) if found else "-"
+    found = job.device_indices
+    return ("~" if job.simulated else "") + ",".join(index_runs(found)) if found else "-"
 
 
 def _memory(jobs: Sequence[JobStatus]) -> list[str]:
     """Return what each job holds, all in one unit, so that a column of numbers can be compared."""
-    shares = [
-        sum(one.share_mib + sum(share.share_mib for share in one.further) for one in job.replicas) for job in jobs
-    ]
+    shares = [sum(one.all_shares_mib for one in job.replicas) for job in jobs]
     if max(shares, default=0) >= _MANY_MIB:
         return [f"{mib / 1024:.1f} GiB" if mib else "-" for mib in shares]
     return [f"{mib} MiB" if mib else "-" for mib in shares]

@@ -13,7 +13,7 @@ import msgspec
 from gpusched.execution.snapshot import Snapshot
 from gpusched.model.device import Device
 from gpusched.render.ansi import Text, colours_of, painted, width_of
-from gpusched.render.memory_parts import Part, cell_widths, memory_parts
+from gpusched.render.memory_parts import MemoryParts, Part, cell_widths
 from gpusched.render.slowdown import is_usual, slowdown, slowdowns
 from gpusched.render.status_tables import JOB_COLOURS, job_table, process_table
 from gpusched.render.table import wrapped
@@ -127,19 +127,19 @@ def _header(snapshot: Snapshot, paper: _Paper) -> Text:
 
 
 def _devices(snapshot: Snapshot, paper: _Paper) -> Iterator[Text]:
-    devices = snapshot.inventory.devices
+    devices, memory = snapshot.inventory.devices, MemoryParts(snapshot)
     if len(devices) <= _MOST_BLOCKS:
         for device in devices:
             yield Text("")
-            yield from _block(device, snapshot, paper)
+            yield from _block(device, memory.of(device), snapshot, paper)
         return
     for device in devices:
-        yield _line(device, snapshot, paper)
+        yield _line(device, memory.of(device), snapshot, paper)
     for text, usual in slowdowns(devices):
         yield from wrapped(text, paper.room, style="dim" if usual else "yellow")
 
 
-def _block(device: Device, snapshot: Snapshot, paper: _Paper) -> Iterator[Text]:
+def _block(device: Device, parts: Sequence[Part], snapshot: Snapshot, paper: _Paper) -> Iterator[Text]:
     name = _name(device, snapshot)
     flags, gauges = _flags(device), _gauges(device, paper)
     if name.cell_len + flags.cell_len + gauges.cell_len + 6 <= paper.width:
@@ -152,7 +152,6 @@ def _block(device: Device, snapshot: Snapshot, paper: _Paper) -> Iterator[Text]:
         yield from wrapped(f"{device.health}: {device.problem}", paper.room, style="bold red", indent="   ")
     if text := slowdown(device, unicode=paper.unicode):
         yield from wrapped(text, paper.room, style="dim" if is_usual(device) else "yellow", indent="   ")
-    parts = memory_parts(device, snapshot)
     amount = Text(f"  {_used_of_total(device, parts):>19}")
     if parts:
         yield Text.assemble("   ", _bar(parts, paper.width - 3 - amount.cell_len, paper), amount)
@@ -161,13 +160,12 @@ def _block(device: Device, snapshot: Snapshot, paper: _Paper) -> Iterator[Text]:
         yield Text("   memory: not reported by the driver", style="dim")
 
 
-def _line(device: Device, snapshot: Snapshot, paper: _Paper) -> Text:
+def _line(device: Device, parts: Sequence[Part], snapshot: Snapshot, paper: _Paper) -> Text:
     """Draw a device in one line, for hosts with many."""
     name = _name(device, snapshot)
     name.truncate(30, pad=True)
     if device.problem is not None:
         return Text.assemble(name, (f"  {device.health}: {device.problem}", "bold red"))
-    parts = memory_parts(device, snapshot)
     gauges = Text(f"  {_percent(device.utilization_percent):>4}  ")
     gauges.append_text(_temperature(device, paper))
     gauges.append(f"  {_used_of_total(device, parts):>19}  ")

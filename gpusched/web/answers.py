@@ -18,9 +18,10 @@ from gpusched.errors import GpuschedError, NotFound
 from gpusched.web.actions import Action, JobId, act
 from gpusched.web.feed import Feed
 from gpusched.web.guard import ACTIONS
-from gpusched.web.job_view import JobReader, LogReader, members_view
+from gpusched.web.job_view import JobReader, members_view, picture_type
 from gpusched.web.plan_view import choices, plan_view
-from gpusched.web.streams import Streams, error_of, feed_events, read_events
+from gpusched.web.source import error_of
+from gpusched.web.streams import Streams, feed_events, read_events
 
 __all__ = ["failed", "routes"]
 
@@ -39,7 +40,6 @@ _FILES: Final[Mapping[str, str]] = {
 }
 """All that the page consists of. No path of a request reaches the file system: these are read once, by name."""
 
-_PICTURES: Final = {"png": "png", "jpg": "jpeg", "jpeg": "jpeg", "gif": "gif", "webp": "webp"}
 _MOST_FILE: Final = 64 << 20
 _MOST_BODY: Final = 4096
 
@@ -51,9 +51,9 @@ def routes(feed: Feed) -> list[Route]:
         Route("/", answers.file("page.html")),
         *(Route(f"/{name}", answers.file(name)) for name in _FILES if name != "page.html"),
         Route("/moment", answers.moment),
+        Route("/history", answers.history),
         Route("/events", answers.events),
         Route("/job/events", answers.job_events),
-        Route("/job/log", answers.log_events),
         Route("/job/file", answers.job_file),
         Route("/job/members", answers.job_members),
         Route("/choices", answers.choices),
@@ -86,28 +86,26 @@ class _Answers:
         found = await self._feed.latest()
         return _json(found.whole, request)
 
+    async def history(self, request: Request) -> Response:
+        """Answer with how busy the devices were in the last hour."""
+        return _json(msgspec.json.encode(await self._feed.history()), request)
+
     async def events(self, request: Request) -> Response:
         """Answer with a stream of what changes after the moment of that number."""
         after = request.query_params.get("after", "")
         return self._streams.answer(feed_events(self._feed, int(after) if after.isdecimal() else 0))
 
     async def job_events(self, request: Request) -> Response:
-        """Answer with a stream of what one job does."""
-        job_id = _id_of(request)
-        return self._streams.answer(read_events(lambda: JobReader(gpusched.job(job_id)).read))
-
-    async def log_events(self, request: Request) -> Response:
-        """Answer with a stream of what a job's processes write, from the last 1,000 lines on."""
+        """Answer with a stream of what one job does, and of what its processes, or one of them, write."""
         job_id, replica = _id_of(request), request.query_params.get("replica") or None
-        return self._streams.answer(read_events(lambda: LogReader(gpusched.job(job_id), replica).read))
+        return self._streams.answer(read_events(lambda: JobReader(gpusched.job(job_id), replica).read))
 
     async def job_file(self, request: Request) -> Response:
         """Answer with a file that a job left: a picture to be shown, and else one to be saved."""
         name = request.query_params.get("name", "")
         content = await asyncio.to_thread(_content_of, _id_of(request), name)
-        kind = _PICTURES.get(name.rpartition(".")[2].lower())
-        if kind is not None:
-            return Response(content, media_type=f"image/{kind}")
+        if (kind := picture_type(name)) is not None:
+            return Response(content, media_type=kind)
         headers = {"Content-Disposition": "attachment"}  # the link of the page has the name
         return Response(content, media_type="application/octet-stream", headers=headers)
 

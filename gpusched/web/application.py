@@ -1,5 +1,7 @@
 """The server's application: what each request must pass before it gets an answer."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 from starlette.applications import Starlette
@@ -21,7 +23,14 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 def application(logins: Logins, port: int, *, feed: Feed | None = None) -> ASGIApp:
     """Return the server's application for loopback at `port`. `feed`: where the page's moments are from."""
     names = frozenset(f"{host}:{port}" for host in _LOOPBACK)
-    inner = Starlette(routes=routes(feed or Feed()), exception_handlers={GpuschedError: failed})
+    found = feed or Feed()
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        found.start()
+        yield
+
+    inner = Starlette(routes=routes(found), exception_handlers={GpuschedError: failed}, lifespan=lifespan)
     return _Guarded(inner, logins, names, f"gpusched_{port}")
 
 

@@ -1,4 +1,4 @@
-"""What the page shows, read once for all who watch it, and only while somebody does."""
+"""What the page shows, read once for all who watch it, and seldom while none does."""
 
 import asyncio
 import time
@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Final
 
 from gpusched.web.changes import Moment
+from gpusched.web.history import EVERY_S
 from gpusched.web.source import Source
 
 __all__ = ["Feed"]
@@ -22,9 +23,10 @@ _ALIVE_S: Final = 15.0
 
 
 class Feed:
-    """The moments of a host, while a stream is open: each second, and soon after the queue has changed.
+    """The moments of a host: while a stream is open each second, and soon after the queue has changed.
 
-    Where readings take long, as on a host with very many devices or jobs, there are fewer of them. A reader that is
+    While none is open it reads each half minute, so that a page that is opened then has the hour before. Where
+    readings take long, as on a host with very many devices or jobs, there are fewer of them. A reader that is
     slow misses moments, which their numbers show, and asks for the whole. So nothing is kept for it.
     """
 
@@ -35,7 +37,18 @@ class Feed:
         self._changed = asyncio.Condition()
         self._reading = asyncio.Lock()
         self._watching = 0
+        self._watched = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to read, if that has not begun. Raises RuntimeError where no event loop runs."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._read_on())
+
+    async def history(self) -> dict[str, object]:
+        """Return how busy the devices were, as History.view does."""
+        async with self._reading:
+            return self._source.history()
 
     async def latest(self) -> Moment:
         """Return the moment of now, at most a second old."""
@@ -46,9 +59,9 @@ class Feed:
 
     async def moments(self, seen: int) -> AsyncGenerator[Moment | None]:
         """Yield the moment of now, unless its number is `seen`, and then each one; None after 15 s without."""
+        self.start()
         self._watching += 1
-        if self._task is None:
-            self._task = asyncio.create_task(self._read_on())
+        self._watched.set()
         try:
             while True:
                 found = await self._after(seen)
@@ -56,6 +69,8 @@ class Feed:
                 yield found
         finally:
             self._watching -= 1
+            if not self._watching:
+                self._watched.clear()
 
     async def _after(self, seen: int) -> Moment | None:
         with suppress(TimeoutError):
@@ -66,15 +81,14 @@ class Feed:
         return None
 
     async def _read_on(self) -> None:
-        """Read again and again while a page is open. NVML and the daemon answer in another thread."""
-        try:
-            while self._watching:
-                began = time.monotonic()
-                async with self._reading:
-                    took = await self._read()
-                await self._follow_queue(began + max(self._every_s, took / _PART_DEVICES))
-        finally:
-            self._task = None
+        """Read again and again. NVML and the daemon answer in another thread."""
+        while True:
+            began = time.monotonic()
+            async with self._reading:
+                took = await self._read()
+            await self._follow_queue(began + max(self._every_s, took / _PART_DEVICES))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._watched.wait(), EVERY_S)
 
     async def _follow_queue(self, until: float) -> None:
         """Read the jobs soon after each change of the queue, until the next reading of all."""

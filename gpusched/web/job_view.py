@@ -8,43 +8,63 @@ from gpusched.api.files import ResultFile
 from gpusched.api.handle import Job, Watch
 from gpusched.api.logs import NewLines
 from gpusched.api.results import results
+from gpusched.errors import GpuschedError
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaStatus, exit_text
 from gpusched.render.job_format import network_lines, ready_text
 from gpusched.web.view import job_row
 
-__all__ = ["JobReader", "LogReader", "curves", "members_view"]
+__all__ = ["JobReader", "curves", "members_view", "picture_type"]
 
 _MOST_POINTS: Final = 600
 _MOST_NUMBERS: Final = 12
 _MOST_NOTES: Final = 20
 _FIRST_LINES: Final = 1000
 _MOST_MEMBERS: Final = 200
-_PICTURES: Final = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+_PICTURES: Final = {"png": "png", "jpg": "jpeg", "jpeg": "jpeg", "gif": "gif", "webp": "webp"}
 
 
 class JobReader:
-    """Reads the moments of one job's page. Each has the reports since the one before, and what else has changed."""
+    """Reads the moments of one job's page. Each has the reports since the one before, and what else has changed.
 
-    def __init__(self, job: Job) -> None:
+    Its log is read from the last 1,000 lines on; `replica`: that of one process, None: of all.
+    """
+
+    def __init__(self, job: Job, replica: str | None) -> None:
         self._job, self._watch = job, Watch(job, frames=True)
+        self._log, self._log_over = NewLines(job, replica, _FIRST_LINES), False
+        self._log_problem: str | None = None
         self._seen: dict[str, object] = {}
 
     def read(self) -> tuple[dict[str, object], bool]:
-        """Return what is new, and whether the job has ended. Raises NotFound, NoDaemon and HostFault."""
+        """Return what is new, and whether it is the last. Raises NotFound, NoDaemon and HostFault."""
         moment = self._watch.read()
         job = moment.status
+        lines = self._lines()
         found: dict[str, object] = {
             "job": job_row(job, time.time()) | _details(job),
             "replicas": [_replica(one) for one in job.replicas],
             "frame": moment.frame,
             "files": [_file(one) for one in self._job.files()],
+            "log_problem": self._log_problem,
         }
         news = {name: value for name, value in found.items() if name not in self._seen or self._seen[name] != value}
         self._seen = found
         if moment.reports:
             news["curves"] = curves(moment.reports)
             news["notes"] = [str(one["note"]) for one in moment.reports if one.get("note")][-_MOST_NOTES:]
-        return news, job.state in JOB_TERMINAL and not moment.reports  # each reading has a part of many reports
+        over = job.state in JOB_TERMINAL and not moment.reports and (self._log_over or self._log_problem is not None)
+        return news | lines, over  # each reading has a part of many reports, and of a long log
+
+    def _lines(self) -> dict[str, object]:
+        """Return what is new in the log, and the lines that have no end yet, if something is."""
+        if self._log_over:
+            return {}
+        before, self._log_problem = self._log.unfinished, None
+        try:
+            lines, self._log_over = self._log.read()
+        except GpuschedError as error:  # the rest of the page is not wrong
+            lines, self._log_problem = [], f"{error.message}. {error.hint}"
+        return {"lines": lines, "unfinished": self._log.unfinished} if lines or self._log.unfinished != before else {}
 
 
 def members_view(job_id: str) -> dict[str, object]:
@@ -55,21 +75,6 @@ def members_view(job_id: str) -> dict[str, object]:
         for one in found.members[:_MOST_MEMBERS]
     ]
     return {"names": list(found.names), "members": rows}
-
-
-class LogReader:
-    """Reads what the processes of a job write, from the last 1,000 lines on; `replica`: one of them, None: all."""
-
-    def __init__(self, job: Job, replica: str | None) -> None:
-        self._new = NewLines(job, replica, _FIRST_LINES)
-        self._unfinished: list[str] = []
-
-    def read(self) -> tuple[dict[str, object], bool]:
-        """Return what is new, and whether it is the last. Raises NotFound, NoDaemon and HostFault."""
-        lines, over = self._new.read()
-        changed = lines or self._unfinished != self._new.unfinished
-        self._unfinished = self._new.unfinished
-        return ({"lines": lines, "unfinished": self._unfinished} if changed else {}), over
 
 
 def curves(reports: Sequence[Mapping[str, object]]) -> dict[str, object]:
@@ -100,6 +105,7 @@ def _details(job: JobStatus) -> dict[str, object]:
         "limit": job.time_limit_s,
         "after": list(job.after),
         "parameters": job.parameters,
+        "held": job.held,
         "is_array": job.array is not None,
     }
 
@@ -114,21 +120,29 @@ def _replica(one: ReplicaStatus) -> dict[str, object]:
         "node": one.node,
         "pid": one.pid,
         "restarts": one.restarts,
-        "since": round(one.since),
         "exit": None if one.exit is None else exit_text(one.exit),
         "warning": one.warning,
-        "share": one.share_mib + sum(share.share_mib for share in one.further),
+        "share": one.all_shares_mib,
         "used": one.used_mib,
         "peak": max(peaks, default=None),
         "host": max(host, default=None),
-        "cpu": one.usage[-1].cpu_s if one.usage else None,
         "has_log": one.log is not None,
     }
 
 
 def _file(file: ResultFile) -> dict[str, object]:
-    picture = file.name.lower().endswith(_PICTURES)
-    return {"name": file.name, "bytes": file.bytes, "changed": round(file.changed), "picture": picture}
+    return {
+        "name": file.name,
+        "bytes": file.bytes,
+        "changed": round(file.changed),
+        "picture": picture_type(file.name) is not None,
+    }
+
+
+def picture_type(name: str) -> str | None:
+    """Return the media type of a file with such a name, None if it is no picture that a browser shows."""
+    kind = _PICTURES.get(name.rpartition(".")[2].lower())
+    return None if kind is None else f"image/{kind}"
 
 
 def _is_number(value: object) -> bool:

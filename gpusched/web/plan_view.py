@@ -8,10 +8,10 @@ from gpusched.api.catalog import workload_names
 from gpusched.api.planning import Plan, machines, plan, policies
 from gpusched.errors import UsageError
 from gpusched.model.plan import DevicePlan, Replica
+from gpusched.settings import HERE
 
 __all__ = ["choices", "plan_view"]
 
-HERE: Final = "here"
 _ASKED: Final = ("procs", "learner_memory", "actor_memory", "policy")
 
 
@@ -55,10 +55,7 @@ def _device(found: Plan, device: DevicePlan) -> dict[str, object]:
         "label": device.label,
         "name": device.name,
         "total": device.total_mib,
-        "roles": [
-            {"role": run[0].role, "count": len(run), "share": run[0].share_mib, "limit": run[0].limit_mib}
-            for run in runs
-        ],
+        "roles": [_role(run) for run in runs],
         "kept": {
             "jobs": device.leased_mib,
             "foreign": device.foreign_mib,

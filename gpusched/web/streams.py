@@ -1,7 +1,6 @@
 """Server-sent events: what a page reads again and again, as one request that stays open."""
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Final
@@ -9,12 +8,11 @@ from typing import Final
 import msgspec
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from gpusched.errors import GpuschedError
 from gpusched.web.feed import Feed
+from gpusched.web.source import error_of
 
-__all__ = ["Streams", "error_of", "feed_events", "read_events"]
+__all__ = ["Streams", "feed_events", "read_events"]
 
-_LOG: Final = logging.getLogger(__name__)
 _MOST: Final = 100
 _EVERY_S: Final = 1.0
 _QUIET: Final = 15
@@ -44,14 +42,6 @@ class Streams:
                     yield event
         finally:
             self._open -= 1
-
-
-def error_of(error: Exception) -> dict[str, object]:
-    """Return an error as the page shows it."""
-    if isinstance(error, GpuschedError):
-        return {"error": error.message, "hint": error.hint}
-    _LOG.error("the page met an error", exc_info=error)
-    return {"error": f"internal error: {type(error).__name__}: {error}", "hint": ""}
 
 
 async def feed_events(feed: Feed, seen: int) -> AsyncGenerator[bytes]:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from gpusched.api.host import Status
 from gpusched.linux.users import user_name
 from gpusched.model.device import Device
-from gpusched.model.status import JOB_TERMINAL, ArrayStatus, JobState, JobStatus, ReplicaState, ReplicaStatus
-from gpusched.render.job_format import idle_mark, state_text, what
-from gpusched.render.memory_parts import memory_parts
+from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
+from gpusched.render.job_format import idle_mark, members_text, state_text, what
+from gpusched.render.memory_parts import MemoryParts, Part
 from gpusched.render.slowdown import slowdown
 
 __all__ = ["job_row", "job_rows", "view_of"]
@@ -17,17 +17,17 @@ __all__ = ["job_row", "job_rows", "view_of"]
 
 def view_of(status: Status) -> dict[str, object]:
     """Return the moment as the page draws it, but for its jobs; memory in MiB. All texts are as programs wrote them."""
-    inventory = status.inventory
+    inventory, memory = status.inventory, MemoryParts(status)
     return {
         "host": inventory.host,
         "user": user_name(os.geteuid()),
         "driver": inventory.driver_version,
         "problem": inventory.problem or status.queue_problem,
-        "devices": [_device(one, status) for one in inventory.devices],
+        "devices": [_device(one, memory.of(one), status.jobs) for one in inventory.devices],
     }
 
 
-def _device(device: Device, status: Status) -> dict[str, object]:
+def _device(device: Device, parts: Sequence[Part], jobs: Sequence[JobStatus]) -> dict[str, object]:
     return {
         "label": device.label,
         "name": device.name,
@@ -42,8 +42,8 @@ def _device(device: Device, status: Status) -> dict[str, object]:
         "used": device.memory_used_mib,
         "slowed": slowdown(device, unicode=True),
         "parts": [
-            {"kind": part.kind, "mib": part.mib, "job": None if part.job is None else status.jobs[part.job].id}
-            for part in memory_parts(device, status)
+            {"kind": part.kind, "mib": part.mib, "job": None if part.job is None else jobs[part.job].id}
+            for part in parts
             if part.mib
         ],
     }
@@ -78,34 +78,21 @@ def job_row(job: JobStatus, now: float) -> dict[str, object]:
         "user": job.user,
         "group": job.group,
         "state": job.state,
-        "text": state_text(job) + _members_text(job.array) + idle_mark(job, now),
+        "text": state_text(job) + ("" if job.array is None else f", {members_text(job.array)}") + idle_mark(job, now),
         "members": None if job.array is None else {"count": job.array.count, "ended": job.array.ended},
         "what": what(job),
         "why": job.why if job.state is JobState.QUEUED else job.message if over else None,
         "processes": len(job.replicas),
         "running": 0 if over else sum(one.state is ReplicaState.RUNNING for one in job.replicas),
-        "devices": _devices(job.replicas),
+        "devices": job.device_indices,
         "simulated": job.simulated,
-        "memory": sum(one.share_mib + sum(share.share_mib for share in one.further) for one in job.replicas),
+        "memory": sum(one.all_shares_mib for one in job.replicas),
         "created": round(job.created),
         "started": _rounded(job.started),
         "ended": _rounded(job.ended),
         "step": progress.get("step"),
         "score": progress.get("score"),
     }
-
-
-def _members_text(array: ArrayStatus | None) -> str:
-    if array is None:
-        return ""
-    failed = f", {array.failed + array.lost} failed" if array.failed + array.lost else ""
-    return f", {array.ended} of {array.count} ended, {array.live} run{failed}"
-
-
-def _devices(replicas: Sequence[ReplicaStatus]) -> list[int]:
-    found = {one.device_index for one in replicas if one.device_index is not None}
-    found |= {share.device_index for one in replicas for share in one.further}
-    return sorted(found)
 
 
 def _rounded(seconds: float | None) -> int | None:

@@ -9,7 +9,7 @@ from gpusched.model.device import Device, DeviceProcess, Inventory
 from gpusched.model.lease import Lease
 from gpusched.model.plan import DeviceShare
 from gpusched.model.status import JobState, JobStatus, ReplicaState, ReplicaStatus
-from gpusched.render.memory_parts import cell_widths, memory_parts
+from gpusched.render.memory_parts import MemoryParts, cell_widths
 
 
 def snapshot(device: Device, replicas: list[ReplicaStatus], holders: dict[int, Lease]) -> Snapshot:
@@ -43,7 +43,7 @@ def amounts(parts: object) -> dict[str, int]:
 def test_use_share_foreign_and_free_add_up_to_the_total() -> None:
     gpu = device(16160, 1300, 812, 487)
     lease = Lease(device_uuid="GPU-a", share_mib=1583, job="snake-1", replica="actor.0", pid=10)
-    parts = memory_parts(gpu, snapshot(gpu, [actor(1583, 812)], {10: lease}))
+    parts = MemoryParts(snapshot(gpu, [actor(1583, 812)], {10: lease})).of(gpu)
     told = {"used": 812, "leased": 771, "others": 0, "foreign": 487, "other": 1, "reserved": 0}
     told["free"] = 16160 - 1583 - 488
     assert amounts(parts) == told
@@ -51,7 +51,7 @@ def test_use_share_foreign_and_free_add_up_to_the_total() -> None:
 
 def test_use_that_nvml_does_not_attribute_counts_for_the_job_up_to_its_share() -> None:
     gpu = device(16160, 2000)
-    told = amounts(memory_parts(gpu, snapshot(gpu, [actor(1583, None)], {})))
+    told = amounts(MemoryParts(snapshot(gpu, [actor(1583, None)], {})).of(gpu))
     assert (told["used"], told["leased"], told["foreign"], told["other"]) == (1583, 0, 0, 417)
 
 
@@ -60,7 +60,7 @@ def test_what_another_user_has_leased_and_does_not_use_yet_is_not_free() -> None
     theirs = Lease(device_uuid="GPU-a", share_mib=2000, job="snake-1", replica="actor.0", user="alice")
     using = msgspec.structs.replace(theirs, share_mib=0, pid=10)
     shown = msgspec.structs.replace(snapshot(gpu, [], {10: using}), leases=(theirs, using))
-    told = amounts(memory_parts(gpu, shown))
+    told = amounts(MemoryParts(shown).of(gpu))
     assert (told["foreign"], told["others"], told["free"]) == (500, 1500, 16160 - 2000)
 
 
@@ -72,12 +72,12 @@ def test_every_device_of_a_command_shows_its_part() -> None:
         further=(DeviceShare(device_index=0, device_uuid="GPU-a", share_mib=15000),),
     )
     lease = Lease(device_uuid="GPU-z", share_mib=16000, job="snake-1", replica="actor.0", pid=10)
-    told = amounts(memory_parts(gpu, snapshot(gpu, [one], {10: lease})))
+    told = amounts(MemoryParts(snapshot(gpu, [one], {10: lease})).of(gpu))
     assert (told["used"], told["leased"], told["foreign"]) == (900, 14100, 0)
 
 
 def test_a_device_that_does_not_tell_its_total_has_no_parts() -> None:
-    assert memory_parts(device(None, None), snapshot(device(None, None), [], {})) == []
+    assert MemoryParts(snapshot(device(None, None), [], {})).of(device(None, None)) == []
 
 
 @given(
@@ -89,7 +89,7 @@ def test_the_parts_never_tell_less_than_the_total(
     total: int, used: int | None, shares: list[tuple[int, int | None]]
 ) -> None:
     gpu = device(total, used)
-    parts = memory_parts(gpu, snapshot(gpu, [actor(*share) for share in shares], {}))
+    parts = MemoryParts(snapshot(gpu, [actor(*share) for share in shares], {})).of(gpu)
     assert all(part.mib >= 0 for part in parts)
     assert sum(part.mib for part in parts) >= total
 

@@ -21,6 +21,7 @@ from tests.stand_in.library import FOUR_V100, StandIn
         (("plan", "--prcs=3"), "No such option: --prcs", "for the options of snake gpusched plan -- --help"),
         (("launch", "snake", "--prcs", "3"), "No such option: --prcs", "gpusched launch snake --help"),
         (("plan", "three"), "'three' belongs to no option", "gpusched plan --help"),
+        (("plan", "snake", "--procs", "3"), "'snake' belongs to no option", "gpusched plan --workload snake"),
         (("plan", "--procs"), "'--procs' requires an argument", "gpusched plan --help"),
         (("daemon",), "Choose from: run, start, stop", "gpusched daemon --help"),
         (("pz",), "No such command 'pz'", "see gpusched --help"),

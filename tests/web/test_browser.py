@@ -178,3 +178,47 @@ def test_a_page_that_was_lost_for_a_while_has_the_log_and_the_jobs_again(
     server.command.run("run", "-d", "--fraction", "0.5", "--", "sleep", "600")
     page.context.set_offline(False)
     expect(page.locator("#jobs tr", has_text="run-1")).to_contain_text("running", timeout=patience)
+
+
+def hide(page: Page, *, hidden: bool) -> None:
+    """Have the page believe that its tab is hidden, or seen again: without a window no browser hides one."""
+    value = str(hidden).lower()
+    page.evaluate(f"Object.defineProperty(document, 'hidden', {{ configurable: true, get: () => {value} }})")
+    page.evaluate("dispatchEvent(new Event('visibilitychange'))")
+
+
+def test_many_tabs_of_one_browser_follow_one_after_the_other_and_each_has_all_when_it_is_seen(
+    serve: Callable[..., Server], browser: Browser
+) -> None:
+    server = serve()
+    visit = Visit(browser, server, "light", 1200)
+    patience = 1000 * PATIENCE_S
+    first = visit.page
+    server.command.run("run", "-d", "--fraction", "0.5", "--", "sh", "-c", "echo begun; exec sleep 600")
+    expect(first.locator("#jobs tr", has_text="run-1")).to_contain_text("running", timeout=patience)
+    for _ in range(8):  # a browser has six connections to a server
+        tab = visit.page.context.new_page()
+        tab.goto(f"http://127.0.0.1:{server.port}/#/job/run-1")
+        expect(tab.locator("#log")).to_contain_text("begun", timeout=patience)
+        hide(tab, hidden=True)
+    server.command.run("stop", "run-1")
+    hide(tab, hidden=False)
+    expect(tab.locator("#job-state")).to_have_text("cancelled", timeout=patience)
+    expect(tab.locator("#log")).to_contain_text("begun")
+    expect(first.locator("#jobs tr", has_text="run-1")).to_contain_text("cancelled", timeout=patience)
+
+
+def test_how_busy_a_gpu_was_before_the_page_was_opened_is_beside_it(
+    serve: Callable[..., Server], browser: Browser
+) -> None:
+    server = serve()
+    visit = Visit(browser, server, "light", 1200)
+    minutes = '{"every_s": 30, "age_s": 1, "busy": {"GPU-x": []}}'
+    uuid = visit.page.locator("#gpus .name").first.get_attribute("title", timeout=1000 * PATIENCE_S) or ""
+    body = minutes.replace("GPU-x", uuid).replace("[]", str([50] * 120))
+    visit.page.route("**/history", lambda route: route.fulfill(body=body, content_type="application/json"))
+    visit.page.reload()
+    picture = visit.page.locator("#gpus svg.sparkline").first
+    expect(picture).to_have_attribute(
+        "aria-label", "busy in the last 59m30s: 50 % on average", timeout=1000 * PATIENCE_S
+    )

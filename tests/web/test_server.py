@@ -21,7 +21,7 @@ PATHS = [
     "/events",
     "/moment",
     "/job/events?id=run-1",
-    "/job/log?id=run-1",
+    "/history",
     "/job/file?id=run-1&name=x",
     "/job/members?id=run-1",
     "/plan",
@@ -289,7 +289,7 @@ def test_the_page_of_a_job_has_its_reports_its_log_its_processes_and_its_files(s
     program = [sys.executable, "-c", PROGRAM, str(tmp_path / "secret")]
     assert server.command.run("run", "-d", "--fraction", "0.5", "--", *program).returncode == 0
     assert server.command.run("wait", "run-1").returncode == 0, server.command.run("logs", "run-1").stdout
-    events = Stream(server, cookie, "/job/events?id=run-1").until_over()
+    events = list(Stream(server, cookie, "/job/events?id=run-1").until_over())
     seen = {name: value for event in events for name, value in event.items()}
     assert seen["job"]["state"] == "succeeded"
     assert seen["curves"]["numbers"] == {"step": [0.0, 1.0, 2.0], "score": [0.0, 0.5, 1.0]}
@@ -297,8 +297,7 @@ def test_the_page_of_a_job_has_its_reports_its_log_its_processes_and_its_files(s
     assert [one["exit"] for one in seen["replicas"]] == ["completed"]
     files = {one["name"]: one["picture"] for one in seen["files"]}
     assert files == {"progress.jsonl": False, "page.html": False, "plots/a.png": True}
-    lines = [line for event in Stream(server, cookie, "/job/log?id=run-1").until_over() for line in event["lines"]]
-    assert lines[-1] == "first <b>line</b>"
+    assert [line for event in events for line in event.get("lines", [])][-1] == "first <b>line</b>"
 
     picture = server.ask("/job/file?id=run-1&name=plots/a.png", cookie=cookie)
     assert (picture.status, picture.headers["content-type"]) == (200, "image/png")
@@ -346,7 +345,7 @@ def test_a_log_is_followed_while_it_grows_also_a_line_without_an_end(serve: Serv
         f"printf 'half'; until [ -e {go} ]; do sleep 0.05; done; echo ' and whole'; echo same; sleep 1.5; echo same"
     )
     assert server.command.run("run", "-d", "--fraction", "0.5", "--", "sh", "-c", script).returncode == 0
-    stream = Stream(server, cookie, "/job/log?id=run-1")
+    stream = Stream(server, cookie, "/job/events?id=run-1&replica=command.0")
     until(lambda: stream.next().get("unfinished") == ["half"], "what has no end yet is seen")
     go.touch()
     lines = [line for event in stream.until_over() for line in event.get("lines", [])]
@@ -361,8 +360,10 @@ def test_a_job_that_there_is_not_and_one_that_has_no_log_are_a_sentence(serve: S
     queued = server.command.run("run", "-d", "--hold", "--fraction", "0.5", "--", "true")
     assert queued.returncode == 0, queued.stderr
     assert server.command.run("stop", "run-1").returncode == 0
-    (event,) = Stream(server, cookie, "/job/log?id=run-1").until_over()
-    assert event["error"].startswith("run-1 has no log")
+    (event,) = Stream(server, cookie, "/job/events?id=run-1").until_over()
+    assert event["log_problem"].startswith("run-1 has no log")
+    (event,) = Stream(server, cookie, "/job/events?id=run-1&replica=actor.7").until_over()
+    assert event["job"]["state"] == "cancelled", "a process that there is not is no error of the page"
 
 
 def test_the_members_of_an_array_are_a_table_of_parameters_and_scores(serve: Serve) -> None:

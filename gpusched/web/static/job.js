@@ -9,15 +9,16 @@ const MEMBERS_MS = 5000;
 const ACTIONS = {
   stop: { text: "Stop", ask: (job) => `Stop ${job}? Its processes get SIGTERM and their grace to save their work.`, fits: (job) => !ENDED.has(job.state) },
   kill: { text: "Kill", ask: (job) => `Kill ${job}? Its processes end at once, and save nothing.`, fits: (job) => !ENDED.has(job.state) && job.state !== "queued" },
-  hold: { text: "Hold", ask: (job) => `Keep ${job} from starting?`, fits: (job) => job.state === "queued" && job.text !== "held" },
-  release: { text: "Release", ask: (job) => `Let ${job} start when its turn comes?`, fits: (job) => job.state === "queued" && job.text === "held" },
+  hold: { text: "Hold", ask: (job) => `Keep ${job} from starting?`, fits: (job) => job.state === "queued" && !job.held },
+  release: { text: "Release", ask: (job) => `Let ${job} start when its turn comes?`, fits: (job) => job.state === "queued" && job.held },
   priority: { text: "Priority", ask: (job) => `Which priority has ${job}? A higher one comes first.`, fits: (job) => job.state === "queued", value: true },
   rerun: { text: "Run again", ask: (job) => `Queue the same as ${job} again?`, fits: () => true },
 };
 let id = null;
 let job = null;
 let events = null;
-let logEvents = null;
+let over = false;
+let lines = []; // of the log
 let members = 0;
 let clock = 0;
 let charts = new Map(); // by name: its chart and its figure
@@ -101,6 +102,7 @@ function drawReplicas(replicas) {
       cell(String(one.restarts), "number", "restarts"));
   }));
   const logged = replicas.filter((one) => one.has_log).map((one) => one.name);
+  section("log", logged.length > 0);
   const choices = ["", ...(logged.length > 1 ? logged : [])];
   const select = $("log-replica");
   if (!select.length || [...select.options].map((one) => one.value).join() !== choices.join()) {
@@ -108,7 +110,6 @@ function drawReplicas(replicas) {
     select.replaceChildren(...choices.map((name) => make("option", { value: name }, name || "all")));
     select.value = choices.includes(chosen) ? chosen : "";
   }
-  if (logged.length && logEvents === null) followLog();
 }
 
 function halved(part) { // two points become their mean
@@ -216,28 +217,11 @@ function lastPart(line) { // of a progress bar that was drawn again and again on
   return bare.slice(bare.lastIndexOf("\r") + 1).replace(/\x1b\[[0-9;?]*[A-Za-z]/g, "");
 }
 
-function followLog() {
-  section("log", true);
-  logEvents?.close();
-  const lines = [];
-  const place = $("log");
-  place.textContent = "";
-  const opened = new EventSource(`/job/log?${new URLSearchParams({ id, replica: $("log-replica").value })}`);
-  logEvents = opened;
-  opened.onmessage = (event) => {
-    const part = JSON.parse(event.data);
-    if (part.error) place.textContent = `${part.error}. ${part.hint}`;
-    if (part.lines) {
-      lines.push(...part.lines.map(lastPart));
-      lines.splice(0, lines.length - MOST_LINES);
-      place.textContent = [...lines, ...part.unfinished.map(lastPart)].join("\n");
-      if ($("log-follow").checked) place.scrollTop = place.scrollHeight;
-    }
-    if (part.over) opened.close();
-  };
-  opened.onerror = () => { // it begins again with the last lines
-    lines.length = 0;
-  };
+function addLines(part) {
+  lines.push(...part.lines.map(lastPart));
+  lines.splice(0, lines.length - MOST_LINES);
+  $("log").textContent = [...lines, ...part.unfinished.map(lastPart)].join("\n");
+  if ($("log-follow").checked) $("log").scrollTop = $("log").scrollHeight;
 }
 
 function take(part) {
@@ -264,16 +248,25 @@ function take(part) {
     $("frame").textContent = part.frame;
   }
   if (part.files) drawFiles(part.files);
+  if (part.log_problem) $("log").textContent = part.log_problem;
+  if (part.lines) addLines(part);
 }
 
 function clear() {
-  job = null;
+  [job, over] = [null, false];
   charts.forEach((one) => one.plot?.destroy());
   charts = new Map();
-  curves = { time: [], numbers: {} };
-  for (const part of ["curves", "notes", "members-head", "members", "replicas", "files", "pictures", "job-facts", "job-actions", "log-replica"]) $(part).replaceChildren();
+  for (const part of ["curves", "members-head", "members", "replicas", "files", "pictures", "job-facts", "job-actions", "log-replica"]) $(part).replaceChildren();
+  forget();
   for (const part of ["curves", "frame", "members", "replicas", "log", "files"]) section(part, false);
   for (const part of ["job-title", "job-state", "job-why"]) show($(part), "");
+}
+
+function forget() { // a stream begins with all reports, and the last lines of the log
+  curves = { time: [], numbers: {} };
+  lines = [];
+  $("log").textContent = "";
+  $("notes").replaceChildren();
   $("notes").hidden = true;
 }
 
@@ -282,39 +275,52 @@ export function openView(wanted) {
   id = wanted;
   show($("job-title"), id);
   $("job-title").focus({ preventScroll: true });
-  follow();
+  resume();
   clock = setInterval(() => job && drawFacts(), 5000);
 }
 
 function follow() {
   const wanted = id;
-  const opened = new EventSource(`/job/events?${new URLSearchParams({ id })}`);
+  const opened = new EventSource(`/job/events?${new URLSearchParams({ id, replica: $("log-replica").value })}`);
   events = opened;
   opened.onmessage = (event) => {
     const part = JSON.parse(event.data);
     take(part);
     if (!part.over) return;
+    over = true;
     opened.close();
     clearInterval(members);
     if (job?.is_array) drawMembers();
   };
-  opened.onerror = () => { // it begins again, with all reports, unless it was refused
-    curves = { time: [], numbers: {} };
-    $("notes").replaceChildren();
+  opened.onerror = () => { // it begins again, unless it was refused
+    forget();
     if (opened.readyState === EventSource.CLOSED) show($("job-problem"), `${wanted} cannot be shown: there is no job of that id, or too many pages are open`);
   };
 }
 
-export function closeView() {
+export function resume() {
+  if (events !== null || over) return;
+  forget();
+  follow();
+}
+
+export function pause() {
   events?.close();
-  logEvents?.close();
   clearInterval(members);
+  [events, members] = [null, 0];
+}
+
+export function closeView() {
+  pause();
   clearInterval(clock);
-  [events, logEvents, members] = [null, null, 0];
   show($("job-problem"), "");
 }
 
-$("log-replica").addEventListener("change", followLog);
+$("log-replica").addEventListener("change", () => {
+  over = false;
+  pause();
+  resume();
+});
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", newCharts);
 let resized = 0;
 addEventListener("resize", () => {

@@ -31,6 +31,12 @@ function route() {
   VIEWS[view].openView(decoded(rest ?? ""));
 }
 
+// A browser opens six connections to one server, for all its tabs: one that is hidden leaves its own to the others.
+function attend() {
+  for (const view of [status, ...(current === "job" ? [job] : [])]) if (document.hidden) view.pause(); else view.resume();
+}
+
 addEventListener("hashchange", route);
+addEventListener("visibilitychange", attend, true);
 route();
-status.start();
+attend();

@@ -6,7 +6,8 @@ const KINDS = { foreign: "processes of no job", other: "used, not known by whom"
 const COLOURS = 6;
 const PAGE = 200;
 const HOUR_MS = 3_600_000;
-const POINT_MS = 10_000;
+const HIDDEN_MS = 15_000;
+const POINT_MS = 30_000; // as the server's
 let moment = null; // { number, host, user, devices, jobs: Map by id, order }
 let heard = 0;
 let shown = PAGE;
@@ -15,6 +16,10 @@ const opened = new Set();
 const colours = new Map();
 const history = new Map(); // by uuid: how busy it was, for an hour
 let drawnDevices = null;
+let events = null;
+let wantsEvents = false;
+let retry = 0;
+let asking = 0;
 
 function chooseColours() { // a job keeps its colour while it is drawn; two have the same only where there are more than colours
   const jobs = new Set(moment.devices.flatMap((device) => device.parts.map((part) => part.job)).filter((job) => job !== null));
@@ -34,7 +39,7 @@ function textOf(part) {
   return part.kind === "used" ? `${part.job} uses ${gib(part.mib)}` : `${part.job} has ${gib(part.mib)} more`;
 }
 
-function remember(devices) { // a point for ten seconds is the mean of what was seen in them
+function remember(devices) { // a point for half a minute is the mean of what was seen in it
   const now = Date.now();
   for (const device of devices) {
     if (device.busy === null) continue;
@@ -50,7 +55,7 @@ function remember(devices) { // a point for ten seconds is the mean of what was 
   }
 }
 
-function sparkline(device) { // how busy it was since the page was opened, an hour at the most
+function sparkline(device) { // how busy it was in the last hour, as far as the server saw it
   const kept = history.get(device.uuid) ?? [];
   if (kept.length < 2) return null;
   const [first, last] = [kept[0].time, kept.at(-1).time];
@@ -160,7 +165,10 @@ function draw() {
   const text = `${running} run, ${waiting} wait`;
   show($("host"), moment.host);
   show($("summary"), text);
-  if (!location.hash.startsWith("#/job/")) document.title = `${moment.host}: ${text}`;
+  const [, id] = /^#\/job\/(.+)$/.exec(location.hash) ?? [];
+  const job = moment.jobs.get(id);
+  if (!id) document.title = `${moment.host}: ${text}`;
+  else if (job && document.hidden) document.title = `${job.id}: ${job.text}`; // else its view has later news
   if ($("status-view").hidden) return;
   if (moment.devices !== drawnDevices) { // else what somebody points at would go each second
     drawnDevices = moment.devices;
@@ -192,9 +200,24 @@ async function fetchWhole() {
   }
 }
 
+async function fetchHistory() {
+  const found = await ask("/history");
+  const last = Date.now() - 1000 * found.age_s;
+  history.clear();
+  for (const [uuid, values] of Object.entries(found.busy)) {
+    const points = values.map((busy, index) => ({ time: last - 1000 * found.every_s * (values.length - 1 - index), busy, seen: 1 }));
+    history.set(uuid, points.filter((point) => point.busy !== null));
+  }
+  drawnDevices = null;
+  draw();
+}
+
 async function follow() {
   await fetchWhole();
-  const events = new EventSource(`/events?after=${moment.number}`);
+  await fetchHistory();
+  if (!wantsEvents) return;
+  events?.close();
+  events = new EventSource(`/events?after=${moment.number}`);
   events.onmessage = (event) => {
     const part = JSON.parse(event.data);
     if (part.number === moment.number + 1) take(part, false);
@@ -203,13 +226,37 @@ async function follow() {
   events.addEventListener("again", () => fetchWhole().catch(() => {}));
   events.onerror = () => {
     show($("summary"), heard ? `not connected since ${new Date(heard).toLocaleTimeString()}; this is what was seen last` : "not connected");
-    events.close();
-    setTimeout(start, 2000);
+    stop();
+    again();
   };
 }
 
-export function start() {
-  follow().catch((error) => error.status === 401 || setTimeout(start, 2000));
+function stop() {
+  clearTimeout(retry);
+  events?.close();
+  events = null;
+}
+
+function again() {
+  retry = setTimeout(start, 2000);
+}
+
+function start() {
+  clearTimeout(retry);
+  follow().catch((error) => error.status === 401 || !wantsEvents || again());
+}
+
+export function resume() {
+  wantsEvents = true;
+  clearInterval(asking);
+  start();
+}
+
+export function pause() { // its title goes on
+  wantsEvents = false;
+  stop();
+  clearInterval(asking);
+  asking = setInterval(() => fetchWhole().catch(() => {}), HIDDEN_MS);
 }
 
 export function openView() {
