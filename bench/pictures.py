@@ -15,12 +15,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bench.fresh import ROOT
-from bench.terminal import Program, draw
+from bench.terminal import Program, Terminal, animate, draw, image_of
 from tests.cli.command import Command
-from tests.stand_in.library import StandIn
+from tests.stand_in.library import StandIn, StandInHost
+from tests.web.ssh import Sshd
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+    from playwright.sync_api import Browser
 
 __all__ = ["main"]
 
@@ -31,6 +36,12 @@ _LEARNT_S: Final = 150.0
 _PARTS: Final = (0.69, 0.79, 0.73, 0.81, 0.62, 0.66)
 """How much of its share each process is shown to use."""
 _FOREIGN_MIB: Final = 2944
+_TOUR_LINES: Final = 26
+_TOUR_EVERY_S: Final = 3.0
+_TOUR_FRAMES: Final = 40
+_TOUR_READ_S: Final = 7.0
+_TYPED: Final = 4
+_TYPED_S: Final = 0.12
 _PAGE: Final = 1120
 _DRAWN_MS: Final = 4000
 _ROOT_S_BROWSER: Final = ["--no-sandbox"] if os.geteuid() == 0 else []
@@ -54,7 +65,13 @@ set 3 power 131000
 
 def main() -> None:
     """Draw those that are named, or all."""
-    drawn: dict[str, Callable[[Command], None]] = {"plan": _plan, "launch": _launch, "status": _status, "web": _web}
+    drawn: dict[str, Callable[[Command], None]] = {
+        "plan": _plan,
+        "launch": _launch,
+        "tour": _tour,
+        "status": _status,
+        "web": _web,
+    }
     parser = argparse.ArgumentParser(prog="python -m bench.pictures", description="draw the pictures of README.md")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which; default: {' '.join(drawn)}")
     names = parser.parse_args().names or list(drawn)
@@ -79,6 +96,40 @@ def _launch(command: Command) -> None:
     _draw("launch", words, command.env, lines=30, seconds=_LEARNT_S)
 
 
+def _tour(command: Command) -> None:
+    """A job that learns, twelve times as fast; then what waits, and why."""
+    (command.home / "train.py").write_text("import time; time.sleep(900)")
+    frames: list[tuple[Picture, float]] = []
+    terminal = Terminal(_COLUMNS, _TOUR_LINES)
+    with _host(command):
+        _type("gpusched launch snake --procs 4 --watch", terminal, frames)
+        with Program((*_GPUSCHED, "launch", "snake", "--procs", "4", "--watch"), command.env, terminal) as program:
+            for _ in range(_TOUR_FRAMES):
+                program.follow(_TOUR_EVERY_S)
+                frames.append((image_of(terminal), _TOUR_EVERY_S / 12))
+        for words in (
+            ("--num-gpus", "3", "--name", "train", "--time-limit", "2h"),
+            ("--num-gpus", "2", "--name", "big", "--time-limit", "1h"),
+            ("--fraction", "0.4", "--name", "evaluate", "--after", "train"),
+        ):
+            command.run("run", "-d", *words, "--", "python", "train.py", cwd=command.home)
+        terminal = Terminal(_COLUMNS, _TOUR_LINES)
+        _type("gpusched ps --why", terminal, frames)
+        with Program((*_GPUSCHED, "ps", "--why"), command.env, terminal) as program:
+            program.follow(_TOUR_EVERY_S)
+            frames.append((image_of(terminal), _TOUR_READ_S))
+    animate(frames, IMAGES / "tour.gif")
+
+
+def _type(line: str, terminal: Terminal, frames: "list[tuple[Picture, float]]") -> None:
+    """Type a command on the terminal, and press Enter."""
+    terminal.feed("\x1b[92m$\x1b[0m ")
+    for begin in range(0, len(line), _TYPED):
+        terminal.feed(line[begin : begin + _TYPED])
+        frames.append((image_of(terminal), _TYPED_S))
+    terminal.feed("\r\n")
+
+
 def _status(command: Command) -> None:
     with _busy_host(command):
         _draw("status", ("status",), command.env)
@@ -88,38 +139,69 @@ def _web(command: Command) -> None:
     """The page: GPUs and jobs, a job, and a plan in the dark."""
     from playwright.sync_api import sync_playwright
 
-    with _busy_host(command), sync_playwright() as playwright:
-        server = command.start("web", "--port", "8478")
+    with _busy_host(command), _lab2(command) as words, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_ROOT_S_BROWSER)
         try:
-            for name, view, scheme in (
-                ("web", "", "light"),
-                ("web-job", "job/snake-1", "light"),
-                ("web-plan", "plan", "dark"),
-            ):
-                assert server.stdout is not None  # noqa: S101 (for the type checker)
-                address = server.stdout.readline().split()[-1]
-                context = browser.new_context(color_scheme=scheme, viewport={"width": _PAGE, "height": 640})  # type: ignore[arg-type]
-                page = context.new_page()
-                page.goto(address)
-                page.goto(f"{address.partition('?')[0]}#/{view}")
-                if view == "plan":
-                    page.locator("#plan-machine").select_option("p3.8xlarge")
-                page.wait_for_timeout(_DRAWN_MS)
-                page.screenshot(path=IMAGES / f"{name}.png", full_page=not view.startswith("job"))
-                context.close()
+            _photograph(command, browser, (), {"web": "", "web-job": "job/snake-1", "web-plan": "plan"})
+            _photograph(command, browser, words, {"web-hosts": ""})
         finally:
             browser.close()
-            server.kill()
-            server.communicate()
+
+
+def _photograph(command: Command, browser: "Browser", words: Sequence[str], views: Mapping[str, str]) -> None:
+    """Draw these views of the page, by the names of the pictures; the plan in the dark."""
+    server = command.start("web", "--port", "8478", *words)
+    try:
+        for name, view in views.items():
+            assert server.stdout is not None  # noqa: S101 (for the type checker)
+            address = server.stdout.readline().split()[-1]
+            scheme: Literal["dark", "light"] = "dark" if view == "plan" else "light"
+            context = browser.new_context(color_scheme=scheme, viewport={"width": _PAGE, "height": 640})
+            page = context.new_page()
+            page.goto(address)
+            page.goto(f"{address.partition('?')[0]}#/{view}")
+            if view == "plan":
+                page.locator("#plan-machine").select_option("p3.8xlarge")
+            page.wait_for_timeout(_DRAWN_MS)
+            page.screenshot(path=IMAGES / f"{name}.png", full_page=not view.startswith("job"))
+            context.close()
+    finally:
+        server.kill()
+        server.communicate()
+
+
+@contextmanager
+def _lab2(command: Command) -> Iterator[list[str]]:
+    """Have a second host, which ssh of `command` reaches, and a third that is off; yield the options that name them."""
+    home = command.home / "lab2"
+    home.mkdir()
+    other = Command(home, {"PYTHONPATH": str(ROOT)})
+    sshd = Sshd(command.home / "ssh")
+    command.env["PATH"] = f"{sshd.path}:{os.environ['PATH']}"
+    with _host(other):
+        other.run("run", "-d", "--num-gpus", "2", "--name", "pretrain", "--", "sleep", "600")
+        sshd.start()
+        try:
+            yield ["--host", f"lab2=ssh://lab2{sshd.program(other)}", "--host", "lab3=ssh://lab3"]
+        finally:
+            sshd.stop()
+            other.end()
+
+
+@contextmanager
+def _host(command: Command) -> Iterator[StandInHost]:
+    """Have a host with four GPUs."""
+    with tempfile.TemporaryDirectory() as folder:
+        host = StandIn(Path(folder)).host(_DEVICES)
+        command.env |= {name: host.env[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
+        yield host
+        command.run("stop", "--all", "--kill")
 
 
 @contextmanager
 def _busy_host(command: Command) -> Iterator[None]:
     """Have a host with four GPUs, snake that learns, a command on two of them, and a process of no job."""
-    with tempfile.TemporaryDirectory() as folder:
-        host = StandIn(Path(folder)).host(_DEVICES)
-        command.env |= {name: host.env[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
+    with _host(command) as host:
         foreign = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(900)  # train_resnet.py"])
         try:
             others = f"{_DEVICES}set 3 used {_FOREIGN_MIB}\nprocess 3 C {foreign.pid} {_FOREIGN_MIB}\n"
@@ -129,7 +211,6 @@ def _busy_host(command: Command) -> Iterator[None]:
             time.sleep(_LEARNT_S)
             host.change(others + _usage(json.loads(command.run("status", "--json").stdout)))
             yield
-            command.run("stop", "--all", "--kill")
         finally:
             foreign.kill()
             foreign.wait()
@@ -148,7 +229,7 @@ def _usage(status: Mapping[str, Any]) -> str:
 
 
 def _draw(name: str, words: Sequence[str], env: Mapping[str, str], *, lines: int = 60, seconds: float = 60) -> None:
-    with Program((*_GPUSCHED, *words), env, _COLUMNS, lines) as program:
+    with Program((*_GPUSCHED, *words), env, Terminal(_COLUMNS, lines)) as program:
         program.follow(seconds)
         draw(program.terminal, IMAGES / f"{name}.png")
 

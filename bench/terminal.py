@@ -21,8 +21,9 @@ from bench.fresh import ROOT
 
 if TYPE_CHECKING:
     from PIL import ImageDraw, ImageFont
+    from PIL.Image import Image as Picture
 
-__all__ = ["Program", "Terminal", "draw"]
+__all__ = ["Program", "Terminal", "animate", "draw", "image_of"]
 
 _WIDTH, _HEIGHT, _MARGIN, _SIZE = 9, 19, 12, 15
 _INK, _PAPER = (220, 223, 228), (17, 20, 27)
@@ -133,8 +134,8 @@ class Terminal:
 class Program:
     """A real program at a terminal; the end of `with` stops it as Ctrl-C does."""
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str], columns: int, lines: int) -> None:
-        self.terminal = Terminal(columns, lines)
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], terminal: Terminal) -> None:
+        self.terminal, lines, columns = terminal, terminal.lines, terminal.columns
         self._ours, inside = pty.openpty()
         fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self._process = subprocess.Popen(
@@ -174,6 +175,18 @@ class Program:
 
 def draw(terminal: Terminal, path: Path) -> None:
     """Write what stands on the terminal as a PNG."""
+    image_of(terminal).quantize(128).save(path, optimize=True)
+
+
+def animate(frames: "Sequence[tuple[Picture, float]]", path: Path) -> None:
+    """Write pictures as a GIF that goes on for ever, each of them for so many seconds."""
+    first, *others = [image.quantize(64) for image, _ in frames]
+    durations = [round(1000 * seconds) for _, seconds in frames]
+    first.save(path, save_all=True, append_images=others, duration=durations, loop=0, optimize=True)
+
+
+def image_of(terminal: Terminal) -> "Picture":
+    """Return what stands on the terminal as a picture."""
     from matplotlib import get_data_path
     from PIL import Image, ImageDraw, ImageFont
 
@@ -187,7 +200,7 @@ def draw(terminal: Terminal, path: Path) -> None:
         for column, (character, style) in enumerate(line):
             corner = (_MARGIN + column * _WIDTH, _MARGIN + row * _HEIGHT)
             _draw_cell(pen, corner, character, style, bold if style.bold else plain)
-    picture.quantize(128).save(path, optimize=True)
+    return picture
 
 
 def _draw_cell(

@@ -10,7 +10,7 @@ from gpusched.render.job_format import span
 from gpusched.render.table import fitting, lines_of
 from gpusched.render.text import printable
 
-__all__ = ["print_usage", "usage_html", "usage_text"]
+__all__ = ["print_usage", "usage_html", "usage_table", "usage_text"]
 
 _LITTLE: Final = 0.5
 """Who uses less of its share is marked."""
@@ -60,10 +60,20 @@ def usage_html(rows: Sequence[RoleUsage], *, named: bool) -> str:
     """Return the same for a notebook."""
     from html import escape  # most tables are text
 
+    titles, cells, total = usage_table(rows, named=named)
+    head = "".join(f"<th>{escape(title)}</th>" for title in titles)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in cells)
+    return f"<table><tr>{head}</tr>{body}</table><p>{escape(total)}</p>"
+
+
+def usage_table(rows: Sequence[RoleUsage], *, named: bool) -> tuple[list[str], list[list[str]], str]:
+    """Return the same as titles, the texts of each line, and a sentence on what it adds up to, empty for none."""
     titles, cells = _cells(_lines(rows, named=named), named=named)
-    head = "".join(f"<th>{escape(title.removeprefix('>').lower())}</th>" for title in titles)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell.plain)}</td>" for cell in line) + "</tr>" for line in cells)
-    return f"<table><tr>{head}</tr>{body}</table><p>{escape(_total(rows))}</p>"
+    return (
+        [title.removeprefix(">").lower() for title in titles],
+        [[cell.plain for cell in line] for line in cells],
+        _total(rows),
+    )
 
 
 def _drawn(rows: Sequence[RoleUsage], width: int | None, *, named: bool) -> Iterator[Text]:

@@ -4,24 +4,30 @@ import asyncio
 import gzip
 from collections.abc import Callable, Mapping
 from importlib.resources import files
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Scope
 
 import gpusched
 from gpusched.api.checks import doctor
 from gpusched.api.metrics import Metrics, metrics_reader
 from gpusched.errors import GpuschedError, NotFound
 from gpusched.web.actions import Action, JobId, act
+from gpusched.web.body import body_of
 from gpusched.web.feed import Feed
 from gpusched.web.guard import ACTIONS
-from gpusched.web.job_view import JobReader, members_view, picture_type
+from gpusched.web.job_view import JobReader, members_view, picture_type, usage_view
 from gpusched.web.plan_view import choices, plan_view
 from gpusched.web.source import error_of
-from gpusched.web.streams import Streams, feed_events, read_events
+from gpusched.web.streams import Streams, feed_events, merged, read_events
+
+if TYPE_CHECKING:
+    from gpusched.web.remote import Remote
 
 __all__ = ["failed", "routes"]
 
@@ -41,21 +47,24 @@ _FILES: Final[Mapping[str, str]] = {
 """All that the page consists of. No path of a request reaches the file system: these are read once, by name."""
 
 _MOST_FILE: Final = 64 << 20
-_MOST_BODY: Final = 4096
+_LEAST_COMPRESSED: Final = 4096
 
 
-def routes(feed: Feed) -> list[Route]:
-    """Return all routes of the server."""
-    answers = _Answers(feed)
+def routes(feed: Feed, remotes: "Mapping[str, Remote]") -> list[BaseRoute]:
+    """Return all routes of the server: what names another host goes there. `remotes`: other hosts by their names."""
+    answers = _Answers(feed, remotes)
     return [
+        _Elsewhere(answers.elsewhere),
         Route("/", answers.file("page.html")),
         *(Route(f"/{name}", answers.file(name)) for name in _FILES if name != "page.html"),
         Route("/moment", answers.moment),
         Route("/history", answers.history),
+        Route("/hosts", answers.hosts),
         Route("/events", answers.events),
         Route("/job/events", answers.job_events),
         Route("/job/file", answers.job_file),
         Route("/job/members", answers.job_members),
+        Route("/job/usage", answers.job_usage),
         Route("/choices", answers.choices),
         Route("/plan", answers.plan),
         Route("/doctor", answers.doctor),
@@ -64,9 +73,22 @@ def routes(feed: Feed) -> list[Route]:
     ]
 
 
+class _Elsewhere(Route):
+    """Takes each request that names another host, but for the events, which are of all hosts."""
+
+    def __init__(self, endpoint: Callable[[Request], Any]) -> None:
+        super().__init__("/{path:path}", endpoint, methods=["GET", "POST"])
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Return whether this route answers a request."""
+        if scope["path"] == "/events" or "host" not in QueryParams(scope["query_string"]):
+            return Match.NONE, {}
+        return super().matches(scope)
+
+
 class _Answers:
-    def __init__(self, feed: Feed) -> None:
-        self._feed, self._streams = feed, Streams()
+    def __init__(self, feed: Feed, remotes: "Mapping[str, Remote]") -> None:
+        self._feed, self._remotes, self._streams = feed, remotes, Streams()
         static = files("gpusched.web") / "static"
         self._content = {name: (static / name).read_bytes() for name in _FILES}
         self._metrics = asyncio.Lock()
@@ -91,9 +113,23 @@ class _Answers:
         return _json(msgspec.json.encode(await self._feed.history()), request)
 
     async def events(self, request: Request) -> Response:
-        """Answer with a stream of what changes after the moment of that number."""
+        """Answer with a stream of what changes after the moment of that number, and on other hosts that are named."""
         after = request.query_params.get("after", "")
-        return self._streams.answer(feed_events(self._feed, int(after) if after.isdecimal() else 0))
+        streams = [feed_events(self._feed, int(after) if after.isdecimal() else 0)]
+        wanted = set(request.query_params.getlist("host"))
+        streams += [remote.events() for name, remote in self._remotes.items() if name in wanted]
+        return self._streams.answer(merged(streams))
+
+    async def hosts(self, request: Request) -> Response:
+        """Answer with the other hosts that this page has."""
+        return _json(msgspec.json.encode({"hosts": [remote.view for remote in self._remotes.values()]}), request)
+
+    async def elsewhere(self, request: Request) -> Response:
+        """Answer with what another host answers."""
+        remote = self._remotes.get(request.query_params["host"])
+        if remote is None:
+            return PlainTextResponse("This page has no such host.\n", 404)
+        return await remote.answer(request, self._streams)
 
     async def job_events(self, request: Request) -> Response:
         """Answer with a stream of what one job does, and of what its processes, or one of them, write."""
@@ -112,6 +148,11 @@ class _Answers:
     async def job_members(self, request: Request) -> Response:
         """Answer with what came of the members of an array."""
         found = await asyncio.to_thread(members_view, _id_of(request))
+        return _json(msgspec.json.encode(found), request)
+
+    async def job_usage(self, request: Request) -> Response:
+        """Answer with what a job used beside what it was given."""
+        found = await asyncio.to_thread(usage_view, _id_of(request))
         return _json(msgspec.json.encode(found), request)
 
     async def choices(self, request: Request) -> Response:
@@ -146,13 +187,8 @@ class _Answers:
 
     async def act(self, request: Request) -> Response:
         """Do what a person asks for, and answer with a sentence on it."""
-        body = b""
-        async for piece in request.stream():
-            body += piece
-            if len(body) > _MOST_BODY:
-                return PlainTextResponse("That is too long.\n", 413)
         try:
-            action = msgspec.json.decode(body, type=Action)
+            action = msgspec.json.decode(await body_of(request), type=Action)
         except msgspec.MsgspecError as error:
             return PlainTextResponse(f"{error}\n", 400)
         done = await asyncio.to_thread(act, action)
@@ -183,6 +219,6 @@ def _content_of(job_id: str, name: str) -> bytes:
 
 def _json(content: bytes, request: Request) -> Response:
     headers = {}
-    if "gzip" in request.headers.get("accept-encoding", "") and len(content) > _MOST_BODY:
+    if "gzip" in request.headers.get("accept-encoding", "") and len(content) > _LEAST_COMPRESSED:
         content, headers = gzip.compress(content, 1), {"Content-Encoding": "gzip"}
     return Response(content, media_type="application/json", headers=headers)

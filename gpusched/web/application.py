@@ -1,8 +1,9 @@
 """The server's application: what each request must pass before it gets an answer."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
@@ -13,32 +14,42 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gpusched.errors import GpuschedError
 from gpusched.web.answers import failed, routes
 from gpusched.web.feed import Feed
-from gpusched.web.guard import HEADERS, Asked, Denied, Logins, denied
+from gpusched.web.guard import HEADERS, Asked, Denied, Logins, Site, denied
+
+if TYPE_CHECKING:
+    from gpusched.web.remote import Remote
 
 __all__ = ["application"]
 
-_LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
+def application(
+    site: Site, logins: Logins | None, remotes: "Sequence[Remote]" = (), *, feed: Feed | None = None
+) -> ASGIApp:
+    """Return the application of a server that is that site; logins None: who can reach it needs none.
 
-def application(logins: Logins, port: int, *, feed: Feed | None = None) -> ASGIApp:
-    """Return the server's application for loopback at `port`. `feed`: where the page's moments are from."""
-    names = frozenset(f"{host}:{port}" for host in _LOOPBACK)
+    `remotes`: other hosts on the same page. `feed`: where the page's moments of this host are from.
+    """
     found = feed or Feed()
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         found.start()
+        tasks = [asyncio.create_task(remote.connect()) for remote in remotes]
         yield
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    inner = Starlette(routes=routes(found), exception_handlers={GpuschedError: failed}, lifespan=lifespan)
-    return _Guarded(inner, logins, names, f"gpusched_{port}")
+    by_name = {remote.target.name: remote for remote in remotes}
+    inner = Starlette(routes=routes(found, by_name), exception_handlers={GpuschedError: failed}, lifespan=lifespan)
+    return _Guarded(inner, site, logins)
 
 
 class _Guarded:
     """Lets a request through that may be answered, and puts the headers on each answer."""
 
-    def __init__(self, inner: ASGIApp, logins: Logins, names: frozenset[str], cookie: str) -> None:
-        self._inner, self._logins, self._names, self._cookie = inner, logins, names, cookie
+    def __init__(self, inner: ASGIApp, site: Site, logins: Logins | None) -> None:
+        self._inner, self._site, self._logins = inner, site, logins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -59,23 +70,25 @@ class _Guarded:
         """Return the answer to who may not go on, and to a login; None for who may."""
         request, headers = Request(scope), Headers(scope=scope)
         hosts, origins, kinds = (headers.getlist(name) for name in ("host", "origin", "content-type"))
-        refused = denied(Asked(scope["method"], scope["path"], hosts, origins, kinds), self._names)
-        secret = QueryParams(scope["query_string"]).get("token")
-        if refused is None and secret is not None:
-            return self._log_in(secret)
-        if refused is None and not self._is_known(request):
-            refused = Denied(401, "Open the address that `gpusched web` has printed: it is good for one login.")
+        refused = denied(Asked(scope["method"], scope["path"], hosts, origins, kinds), self._site)
+        if refused is None and self._logins is not None:
+            secret = QueryParams(scope["query_string"]).get("token")
+            if secret is not None:
+                return self._log_in(self._logins, secret)
+            if not self._is_known(self._logins, request):
+                refused = Denied(401, "Open the address that `gpusched web` has printed: it is good for one login.")
         return None if refused is None else PlainTextResponse(f"{refused.text}\n", refused.status)
 
-    def _is_known(self, request: Request) -> bool:
-        if request.url.path == "/metrics" and self._logins.may_read_metrics(request.headers.get("authorization")):
+    def _is_known(self, logins: Logins, request: Request) -> bool:
+        if request.url.path == "/metrics" and logins.may_read_metrics(request.headers.get("authorization")):
             return True
-        return self._logins.is_in(request.cookies.get(self._cookie))
+        return logins.is_in(request.cookies.get(self._site.cookie))
 
-    def _log_in(self, secret: str) -> Response:
-        session = self._logins.log_in(secret)
+    def _log_in(self, logins: Logins, secret: str) -> Response:
+        session = logins.log_in(secret)
         if session is None:
             return PlainTextResponse("This address was used before: `gpusched web` has printed another one.\n", 401)
         answer = RedirectResponse("/", 303)  # the secret leaves the address
-        answer.set_cookie(self._cookie, session, httponly=True, samesite="strict", path="/")
+        secure = self._site.is_secret
+        answer.set_cookie(self._site.cookie, session, httponly=True, samesite="strict", path="/", secure=secure)
         return answer

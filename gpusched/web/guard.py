@@ -1,9 +1,9 @@
 """Who may ask what of the page: each decision that keeps others out, as values. No I/O.
 
-The page is on loopback, where each user of the host and each page in this person's browser can reach it. So a request
-needs a cookie that only a login gives, a Host that is this server's (DNS rebinding), and an allowed method; and a
-browser runs and loads nothing but what comes from here. As in Jupyter, a secret in the printed address is exchanged for
-the cookie; here it is good for one use.
+On loopback each user of the host, and each page in this person's browser, can reach the page. So a request needs a
+cookie that only a login gives, a Host that is this server's (DNS rebinding), and an allowed method; and a browser runs
+and loads nothing but what comes from here. As in Jupyter, a secret in the printed address is exchanged for the cookie;
+here it is good for one use.
 """
 
 import hmac
@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-__all__ = ["ACTIONS", "HEADERS", "Asked", "Denied", "Logins", "denied"]
+__all__ = ["ACTIONS", "HEADERS", "Asked", "Denied", "Logins", "Site", "at_address", "denied", "on_loopback"]
 
 _BYTES: Final = 32
 _MOST_SESSIONS: Final = 100
@@ -33,6 +33,44 @@ HEADERS: Final[Mapping[str, str]] = {
     "Cache-Control": "no-store",
 }
 """What each answer carries."""
+
+
+class Site(NamedTuple):
+    """A server as browsers name it: the `address` that is opened, and the values of Host that are it.
+
+    `origin`: of its own page, where that is not http:// and the Host.
+    """
+
+    address: str
+    hosts: frozenset[str]
+    origin: str | None = None
+
+    @property
+    def cookie(self) -> str:
+        """The name of its cookie. Servers at two ports of a host share their cookies; __Host- is sent by TLS alone."""
+        return "__Host-gpusched" if self.is_secret else f"gpusched_{self.address.rpartition(':')[2]}"
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether it is reached through TLS."""
+        return self.address.startswith("https:")
+
+
+def on_loopback(port: int) -> Site:
+    """Return the site of a server that this host alone can open."""
+    return Site(f"http://127.0.0.1:{port}", _names(port))
+
+
+def at_address(address: str, port: int) -> Site:
+    """Return the site of a server that is opened as `address`, such as https://lab:8470, also through a proxy.
+
+    A proxy of this host may ask for it as 127.0.0.1 at that port; the Origin is what the browser had opened.
+    """
+    return Site(address, _names(port) | {address.partition("://")[2]}, address)
+
+
+def _names(port: int) -> frozenset[str]:
+    return frozenset(f"{host}:{port}" for host in ("127.0.0.1", "localhost", "[::1]"))
 
 
 class Denied(NamedTuple):
@@ -87,19 +125,19 @@ class Asked(NamedTuple):
     """Its Content-Type."""
 
 
-def denied(asked: Asked, names: frozenset[str]) -> Denied | None:
-    """Return why a request of any sender is refused, None if it is not. `names`: of this server, with the port.
+def denied(asked: Asked, site: Site) -> Denied | None:
+    """Return why a request to this site is refused, of any sender; None if it is not.
 
     What changes something has to come from this server's own page: with its Origin, and as JSON, which no form sends
     and no page of another server may (CORS).
     """
-    if len(asked.hosts) != 1 or asked.hosts[0].lower() not in names:
+    if len(asked.hosts) != 1 or asked.hosts[0].lower() not in site.hosts:
         return Denied(421, "This name is not one of this server: open the address that `gpusched web` has printed.")
     if asked.path != ACTIONS:
         return None if asked.method in _READS else Denied(405, "GET and HEAD are the methods here.")
     if asked.method != "POST":
         return Denied(405, "POST is the method here.")
-    if asked.origins != [f"http://{asked.hosts[0]}"]:
+    if asked.origins != [site.origin or f"http://{asked.hosts[0]}"]:
         return Denied(403, "This was not sent by this page.")
     if asked.kinds != [_JSON]:
         return Denied(415, f"Send it as {_JSON}.")

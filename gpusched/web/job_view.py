@@ -8,18 +8,21 @@ from gpusched.api.files import ResultFile
 from gpusched.api.handle import Job, Watch
 from gpusched.api.logs import NewLines
 from gpusched.api.results import results
+from gpusched.api.usage import usage
 from gpusched.errors import GpuschedError
 from gpusched.model.status import JOB_TERMINAL, JobStatus, ReplicaStatus, exit_text
 from gpusched.render.job_format import network_lines, ready_text
+from gpusched.render.usage import usage_table
 from gpusched.web.view import job_row
 
-__all__ = ["JobReader", "curves", "members_view", "picture_type"]
+__all__ = ["JobReader", "curves", "members_view", "picture_type", "usage_view"]
 
 _MOST_POINTS: Final = 600
 _MOST_NUMBERS: Final = 12
 _MOST_NOTES: Final = 20
 _FIRST_LINES: Final = 1000
 _MOST_MEMBERS: Final = 200
+_SHOWN_ELSEWHERE: Final = ("job", "state", "command")
 _PICTURES: Final = {"png": "png", "jpg": "jpeg", "jpeg": "jpeg", "gif": "gif", "webp": "webp"}
 
 
@@ -75,6 +78,21 @@ def members_view(job_id: str) -> dict[str, object]:
         for one in found.members[:_MOST_MEMBERS]
     ]
     return {"names": list(found.names), "members": rows}
+
+
+def usage_view(job_id: str) -> dict[str, object]:
+    """Return what a job used beside what it was given, as `gpusched usage` has it; an array in one line for a role.
+
+    Raises what usage raises.
+    """
+    rows = usage(job_id).rows
+    titles, lines, total = usage_table(rows, named=all(row.job == job_id for row in rows))
+    shown = [at for at, title in enumerate(titles) if title not in _SHOWN_ELSEWHERE]
+    return {
+        "titles": [titles[at] for at in shown],
+        "lines": [[line[at] for at in shown] for line in lines],
+        "total": total,
+    }
 
 
 def curves(reports: Sequence[Mapping[str, object]]) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """Server-sent events: what a page reads again and again, as one request that stays open."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Final
 
@@ -11,12 +11,16 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from gpusched.web.feed import Feed
 from gpusched.web.source import error_of
 
-__all__ = ["Streams", "feed_events", "read_events"]
+__all__ = ["AGAIN", "ALIVE", "Streams", "event_of", "feed_events", "merged", "read_events"]
 
 _MOST: Final = 100
 _EVERY_S: Final = 1.0
 _QUIET: Final = 15
 """After that many readings without news an empty line is sent, so that a page that left in silence is noticed."""
+
+ALIVE: Final = b": \n\n"
+AGAIN: Final = b"{}"
+"""What a page gets that has missed something: it asks for the whole moment."""
 
 Reader = Callable[[], tuple[dict[str, object], bool]]
 """Reads what is new, as fields with a value each, none if nothing is; and whether that is all that there will be."""
@@ -32,7 +36,8 @@ class Streams:
         """Answer with a stream of these events, or refuse it where there are too many."""
         if self._open >= _MOST:
             return PlainTextResponse("Too many pages are open.", 503)
-        return StreamingResponse(self._counted(events), media_type="text/event-stream")
+        headers = {"X-Accel-Buffering": "no"}  # else nginx keeps events until it has some kilobytes
+        return StreamingResponse(self._counted(events), media_type="text/event-stream", headers=headers)
 
     async def _counted(self, events: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
         self._open += 1
@@ -45,15 +50,15 @@ class Streams:
 
 
 async def feed_events(feed: Feed, seen: int) -> AsyncGenerator[bytes]:
-    """Yield what changed since the moment `seen`; an event `again` where moments were missed in between."""
+    """Yield what changed since the moment `seen`; an empty one where moments were missed in between."""
     async with aclosing(feed.moments(seen)) as moments:
         async for moment in moments:
             if moment is None:
-                yield _ALIVE
+                yield ALIVE
             elif moment.number == seen + 1:
-                yield _event(moment.changed)
+                yield event_of(moment.changed)
             else:
-                yield b"event: again\ndata: \n\n"
+                yield event_of(AGAIN)
             seen = seen if moment is None else moment.number
 
 
@@ -70,20 +75,37 @@ async def read_events(open_reader: Callable[[], Reader]) -> AsyncGenerator[bytes
                 read = await asyncio.to_thread(open_reader)
             news, over = await asyncio.to_thread(read)
         except Exception as error:  # noqa: BLE001 (no traceback reaches a page)
-            yield _event(msgspec.json.encode(error_of(error) | {"over": True}))
+            yield event_of(msgspec.json.encode(error_of(error) | {"over": True}))
             return
         quiet = 0 if news else quiet + 1
         if news or over:
-            yield _event(msgspec.json.encode(news | {"over": over}))
+            yield event_of(msgspec.json.encode(news | {"over": over}))
         elif quiet % _QUIET == 0:
-            yield _ALIVE
+            yield ALIVE
         if over:
             return
         await asyncio.sleep(_EVERY_S)
 
 
-def _event(content: bytes) -> bytes:
-    return b"data: " + content + b"\n\n"
+async def merged(streams: Sequence[AsyncGenerator[bytes]]) -> AsyncGenerator[bytes]:
+    """Yield what all the streams yield, as it comes. They go no further than they are read."""
+    events = asyncio.Queue[bytes](1)
+
+    async def take(stream: AsyncGenerator[bytes]) -> None:
+        async with aclosing(stream):
+            async for event in stream:
+                await events.put(event)
+
+    tasks = [asyncio.create_task(take(stream)) for stream in streams]
+    try:
+        while True:
+            yield await events.get()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
-_ALIVE: Final = b": \n\n"
+def event_of(content: bytes, host: str | None = None) -> bytes:
+    """Return an event with that content; `host`: of that other host."""
+    return (b"" if host is None else f"event: at-{host}\n".encode()) + b"data: " + content + b"\n\n"

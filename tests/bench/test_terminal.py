@@ -47,7 +47,7 @@ def test_colours_reach_the_picture(tmp_path: Path) -> None:
 
 def test_a_program_is_drawn_while_it_runs_and_stopped_as_by_ctrl_c() -> None:
     code = "import sys, time; print(sys.stdout.isatty(), flush=True); time.sleep(1000)"
-    with Program([sys.executable, "-c", code], {}, 20, 5) as program:
+    with Program([sys.executable, "-c", code], {}, Terminal(20, 5)) as program:
         while "True" not in program.terminal.text:
             program.follow(0.1)
     assert "KeyboardInterrupt" in program.terminal.text

@@ -20,7 +20,7 @@ class Command:
     """`gpusched` with its state under `home`. `within`: the words before it, of what runs it elsewhere."""
 
     def __init__(self, home: Path, env: Mapping[str, str] | None = None, within: Sequence[str] = ()) -> None:
-        self._gpusched = [*within, sys.executable, "-m", "gpusched"]
+        self.argv = [*within, sys.executable, "-m", "gpusched"]
         self.home = home
         self.state = home / "state"
         self.env = {
@@ -36,7 +36,7 @@ class Command:
 
     def run(self, *arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [*self._gpusched, *arguments],
+            [*self.argv, *arguments],
             capture_output=True,
             text=True,
             env=self.env,
@@ -47,7 +47,7 @@ class Command:
 
     def start(self, *arguments: str, **options: Any) -> "subprocess.Popen[str]":
         return subprocess.Popen(
-            [*self._gpusched, *arguments],
+            [*self.argv, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

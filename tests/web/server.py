@@ -1,6 +1,7 @@
 """The page's server as a person starts it, and requests to it as a browser or an attacker makes them."""
 
 import http.client
+import os
 import re
 import signal
 import socket
@@ -23,19 +24,23 @@ class Answer(NamedTuple):
 class Server:
     """`gpusched web` in a process of its own, on a host of the stand-in library."""
 
-    def __init__(self, home: Path, host: StandInHost, *options: str) -> None:
+    def __init__(
+        self, home: Path, host: StandInHost, *options: str, path: Path | None = None, port: bool = True
+    ) -> None:
         library = {name: host.env[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
+        if path is not None:  # a folder whose programs are found first
+            library["PATH"] = f"{path}:{os.environ['PATH']}"
         self.command, self.host = Command(home, library), host
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self._process = self.command.start("web", "--port", str(self.port), *options)
+        self._process = self.command.start("web", *(("--port", str(self.port)) if port else ()), *options)
 
     def address(self) -> str:
         """The next address that is printed."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        found = re.search(r"http://\S+", line)
+        found = re.search(r"https?://\S+", line)
         assert found is not None, line
         return found[0]
 
@@ -77,3 +82,9 @@ class Server:
         self._process.kill()
         self._process.communicate()
         self.command.end()
+
+
+def listens(port: int) -> list[str]:
+    """Return the IPv4 addresses, as the kernel writes them, on which something listens at that port."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [line[1].partition(":")[0] for line in lines if line[3] == "0A" and line[1].endswith(f":{port:04X}")]

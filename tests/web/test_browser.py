@@ -13,8 +13,11 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.cli.command import Command
 from tests.patience import PATIENCE_S
+from tests.stand_in.library import StandIn
 from tests.web.server import Server
+from tests.web.ssh import SSH, SSHD, Sshd
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
@@ -70,7 +73,7 @@ def test_a_job_is_seen_to_start_and_nothing_is_asked_of_others(
     expect(row.locator(".state")).to_contain_text("running", timeout=patience)
     expect(row).to_contain_text("<b>bold</b>")
     assert row.locator("b").count() == 0, "a name is text"
-    expect(page.locator("#legend")).to_contain_text("run-1")
+    expect(page.locator("#gpus .legend")).to_contain_text("run-1")
     assert "run-1 has" in (page.locator("#gpus svg.memory").first.get_attribute("aria-label") or "")
     page.locator("#find").fill("nothing of that name")
     expect(page.locator("#jobs tr")).to_have_count(0)
@@ -134,6 +137,8 @@ def test_a_jobs_curve_grows_its_log_follows_and_it_is_stopped(
     expect(page.locator("#job-state")).to_have_text("cancelled", timeout=patience)
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)
     expect(page.get_by_role("button", name="Run again")).to_be_visible()
+    expect(page.locator("#usage")).to_contain_text("GiB", timeout=patience)
+    visit.has_no_fault()
     page.go_back()
     expect(page.locator("#jobs tr", has_text="run-1")).to_contain_text("cancelled", timeout=patience)
     assert visit.complaints == []
@@ -222,3 +227,45 @@ def test_how_busy_a_gpu_was_before_the_page_was_opened_is_beside_it(
     expect(picture).to_have_attribute(
         "aria-label", "busy in the last 59m30s: 50 % on average", timeout=1000 * PATIENCE_S
     )
+
+
+@pytest.mark.skipif(None in (SSH, SSHD), reason="sshd is not installed")
+def test_two_hosts_are_on_one_page_and_what_is_there_is_watched_and_one_that_is_away_is_marked(
+    serve: Callable[..., Server], browser: Browser, stand_in: StandIn, tmp_path: Path
+) -> None:
+    sshd, patience = Sshd(tmp_path / "ssh"), 1000 * PATIENCE_S
+    (tmp_path / "there").mkdir()
+    host = stand_in.host("gpus 3\nset * util 90\n")
+    there = Command(tmp_path / "there", {name: host.env[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")})
+    try:
+        server = serve("--host", f"lab2=ssh://lab2{sshd.program(there)},read-only", path=sshd.path)
+        visit = Visit(browser, server, "light", 1200)
+        page = visit.page
+        machine = page.locator(".machine", has_text="lab2")
+        expect(machine).to_contain_text("away since", timeout=patience)
+        sshd.start()
+        expect(machine.locator("article")).to_have_count(3, timeout=patience)
+        expect(page.locator("#gpus article")).to_have_count(5)
+        for command, text in ((there, "echo there; exec sleep 600"), (server.command, "echo here; exec sleep 600")):
+            command.run("run", "-d", "--fraction", "0.5", "--", "sh", "-c", text)
+        rows = page.locator("#jobs tr", has_text="run-1")
+        expect(rows).to_have_count(2, timeout=patience)
+        expect(page.locator("#summary")).to_have_text("2 run, 0 wait", timeout=patience)
+        visit.has_no_fault()
+        page.locator("#jobs tr", has_text="on lab2").get_by_role("link").click()
+        expect(page.locator("#log")).to_contain_text("there", timeout=patience)
+        expect(page.locator("#job-facts")).to_contain_text("lab2")
+        expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+        page.go_back()
+        page.locator("#jobs tr").filter(has_not_text="on lab2").get_by_role("link").click()
+        expect(page.locator("#log")).to_contain_text("here", timeout=patience)
+        expect(page.get_by_role("button", name="Stop")).to_be_visible()
+        page.go_back()
+        sshd.stop()
+        expect(machine).to_contain_text("away since", timeout=patience)
+        expect(machine.locator("article")).to_have_count(3)
+        visit.has_no_fault()
+        assert {url.split("/")[2] for url in visit.asked} == {f"127.0.0.1:{server.port}"}
+    finally:
+        sshd.stop()
+        there.end()

@@ -1,7 +1,6 @@
 """The running server, as a browser, Prometheus and others on the host meet it."""
 
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.cli.command import Command
-from tests.patience import PATIENCE_S, until
-from tests.web.server import Answer, Server
+from tests.patience import until
+from tests.web.server import Answer, Server, listens
+from tests.web.stream import Stream
 
 Serve = Callable[..., Server]
 PATHS = [
@@ -24,6 +24,7 @@ PATHS = [
     "/history",
     "/job/file?id=run-1&name=x",
     "/job/members?id=run-1",
+    "/job/usage?id=run-1",
     "/plan",
     "/choices",
     "/doctor",
@@ -163,39 +164,7 @@ def test_a_port_that_is_taken_is_said_and_without_one_the_next_is_taken(serve: S
 def test_it_is_on_loopback_alone(serve: Serve) -> None:
     server = serve()
     server.address()
-    line = next(
-        line.split()
-        for line in Path("/proc/net/tcp").read_text().splitlines()
-        if line.split()[1].endswith(f":{server.port:04X}") and line.split()[3] == "0A"
-    )
-    assert line[1].startswith("0100007F:")
-
-
-class Stream:
-    """Events, read at the pace that a test wants."""
-
-    def __init__(self, server: Server, cookie: str, path: str = "/events") -> None:
-        self._socket = socket.create_connection(("127.0.0.1", server.port), PATIENCE_S)
-        request = f"GET {path} HTTP/1.1\r\nHost: localhost:{server.port}\r\nCookie: {cookie}\r\n\r\n"
-        self._socket.sendall(request.encode())
-        self._file = self._socket.makefile("rb")
-
-    def next(self) -> dict[str, Any]:
-        """The next event, empty for one that the moment has to be asked for again."""
-        while not (line := self._file.readline()).startswith(b"data: "):
-            assert line, "the stream has ended"
-        return dict(json.loads(line[len(b"data: ") :] or b"{}"))
-
-    def until_over(self) -> list[dict[str, Any]]:
-        """All events up to the last."""
-        found = [self.next()]
-        while not found[-1]["over"]:
-            found.append(self.next())
-        return found
-
-    def close(self) -> None:
-        self._file.close()
-        self._socket.close()
+    assert listens(server.port) == ["0100007F"]
 
 
 class Page:
@@ -379,6 +348,26 @@ def test_the_members_of_an_array_are_a_table_of_parameters_and_scores(serve: Ser
         (f"run-1[{number}]", {"n": str(number + 1)}, number + 1) for number in (2, 1, 0)
     ]
     assert server.ask("/job/members?id=run-1[0]", cookie=cookie).status == 400
+    used = json.loads(server.ask("/job/usage?id=run-1", cookie=cookie).body)
+    assert (used["titles"], len(used["lines"])) == (["runs", "given", "cpus", "time"], 1)
+    assert used["lines"][0][0] == "3", "an array is one line"
+
+
+def test_what_a_job_used_is_beside_what_it_was_given(serve: Serve) -> None:
+    server = serve()
+    cookie = server.log_in(server.address())
+    assert server.command.run("run", "-d", "--memory", "6GiB", "--", "sleep", "600").returncode == 0
+    until(lambda: server.command.job("run-1").get("state") == "running", "it runs")
+    (replica,) = server.command.job("run-1")["replicas"]
+    server.host.change(f"gpus 2\nset 1 util 37\nprocess 0 C {replica['pid']} 1900\nevent 0 xid 43\n")
+
+    def used() -> dict[str, str]:
+        found = json.loads(server.ask("/job/usage?id=run-1", cookie=cookie).body)
+        return dict(zip(found["titles"], *found["lines"], strict=True)) if found.get("lines") else {}
+
+    until(lambda: used().get("used") == "1.9 GiB", "it was polled")
+    assert (used()["given"], used()["of it"]) == ("6.4 GiB", "29 %")
+    assert server.ask("/job/usage?id=run-9", cookie=cookie).status == 404
 
 
 def test_a_plan_is_tried_and_what_does_not_fit_or_is_no_choice_is_a_sentence(serve: Serve, tmp_path: Path) -> None:

@@ -63,6 +63,24 @@ export function show(element, text) {
   if (element.textContent !== (text ?? "")) element.textContent = text ?? "";
 }
 
+// The address of a job's view, and what an address names: [job, host], the job null in another view.
+export const jobAddress = (job, host) => `#/job/${encodeURIComponent(job)}${host ? `/at/${encodeURIComponent(host)}` : ""}`;
+
+export function jobOf(hash) {
+  const [, job, host] = /^#\/job\/([^/]+)(?:\/at\/([^/]+))?$/.exec(hash) ?? [];
+  try {
+    return job === undefined ? [null, ""] : [decodeURIComponent(job), decodeURIComponent(host ?? "")];
+  } catch { // it was typed
+    return [job, host ?? ""];
+  }
+}
+
+// The address of a path of this server, or through it of another host's.
+export function at(path, host, given = {}) {
+  const query = new URLSearchParams(host ? { ...given, host } : given).toString();
+  return query ? `${path}?${query}` : path;
+}
+
 export async function ask(path, options) {
   const answer = await fetch(path, options);
   const text = await answer.text();

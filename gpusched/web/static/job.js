@@ -1,11 +1,14 @@
 // One job: what it is, its curves, its game, its processes, its log, its results; and what can be done to it.
-import { $, ask, cell, gib, make, show, span } from "/draw.js";
-import { time } from "/status.js";
+import { $, ask, at, cell, gib, jobAddress, make, show, span } from "/draw.js";
+import { mayAct, time } from "/status.js";
 
 const ENDED = new Set(["succeeded", "failed", "cancelled", "lost"]);
 const MOST_POINTS = 1200;
 const MOST_LINES = 5000;
 const MEMBERS_MS = 5000;
+const RETRY_MS = 5000;
+const USED_MS = 60_000;
+const STORED_MS = 1500; // after its end the daemon writes what it used
 const ACTIONS = {
   stop: { text: "Stop", ask: (job) => `Stop ${job}? Its processes get SIGTERM and their grace to save their work.`, fits: (job) => !ENDED.has(job.state) },
   kill: { text: "Kill", ask: (job) => `Kill ${job}? Its processes end at once, and save nothing.`, fits: (job) => !ENDED.has(job.state) && job.state !== "queued" },
@@ -15,12 +18,14 @@ const ACTIONS = {
   rerun: { text: "Run again", ask: (job) => `Queue the same as ${job} again?`, fits: () => true },
 };
 let id = null;
+let host = "";
 let job = null;
 let events = null;
 let over = false;
 let lines = []; // of the log
 let members = 0;
 let clock = 0;
+let used = 0;
 let charts = new Map(); // by name: its chart and its figure
 let curves = { time: [], numbers: {} };
 let library = null;
@@ -39,6 +44,7 @@ function drawFacts() {
   show($("job-state"), job.text);
   show($("job-why"), job.why ?? job.note ?? job.message);
   $("job-facts").replaceChildren(
+    ...fact("On", host),
     ...fact("Command", job.what),
     ...fact("Parameters", Object.entries(job.parameters).map(([name, value]) => (value ? `${name} = ${value}` : name)).join(", ")),
     ...fact("Time", time(job)),
@@ -55,7 +61,7 @@ function drawFacts() {
     ...fact("User", job.user),
     ...fact("Directory", job.cwd),
     ...fact("Its files", job.run_dir));
-  const fitting = Object.keys(ACTIONS).filter((name) => ACTIONS[name].fits(job));
+  const fitting = Object.keys(ACTIONS).filter((name) => mayAct(host) && ACTIONS[name].fits(job));
   const buttons = [...$("job-actions").children];
   if (fitting.join() !== buttons.map((one) => one.dataset.do).join()) { // else a button that has the focus would lose it
     $("job-actions").replaceChildren(...fitting.map((name) => {
@@ -81,7 +87,7 @@ async function act(name) {
   const asked = { do: name, job: job.id, ...(action.value ? { value: Number($("confirm-value").value) } : {}) };
   try {
     show($("job-problem"), "");
-    show($("done"), (await ask("/do", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(asked) })).done);
+    show($("done"), (await ask(at("/do", host), { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(asked) })).done);
   } catch (error) {
     show($("job-problem"), error.message);
   }
@@ -186,7 +192,7 @@ function newCharts() { // in other colours, or in another width
 
 function drawFiles(files) {
   section("files", files.length > 0);
-  const address = (file) => `/job/file?${new URLSearchParams({ id, name: file.name, changed: file.changed })}`;
+  const address = (file) => at("/job/file", host, { id, name: file.name, changed: file.changed });
   const size = (bytes) => (bytes < 1024 ? `${bytes} B` : bytes < 1 << 20 ? `${(bytes / 1024).toFixed(1)} KiB` : gib(Math.round(bytes / (1 << 20))));
   $("pictures").replaceChildren(...files.filter((one) => one.picture).slice(0, 12).map((file) =>
     make("figure", {}, make("img", { src: address(file), alt: file.name, loading: "lazy" }), make("figcaption", {}, file.name))));
@@ -197,18 +203,33 @@ function drawFiles(files) {
 async function drawMembers() {
   const asked = id;
   try {
-    const found = await ask(`/job/members?${new URLSearchParams({ id })}`);
+    const found = await ask(at("/job/members", host, { id }));
     if (asked !== id) return; // another job is shown meanwhile
     section("members", found.members.length > 0);
     $("members-head").replaceChildren(make("tr", {}, ...["Member", ...found.names, "State", "Time", "Score"].map((name) => make("th", { scope: "col" }, name))));
     $("members").replaceChildren(...found.members.map((one) =>
-      make("tr", {}, make("th", { scope: "row" }, make("a", { href: `#/job/${encodeURIComponent(one.id)}` }, one.id)),
+      make("tr", {}, make("th", { scope: "row" }, make("a", { href: jobAddress(one.id, host) }, one.id)),
         ...found.names.map((name) => cell(one.parameters[name] ?? "", "", name)),
         cell(one.state, `state ${one.state}`, "state"),
         cell(one.seconds === null ? "-" : span(one.seconds), "", "time"),
         cell(one.score === null ? "-" : short(one.score), "number", "score"))));
   } catch (error) {
     if (asked === id) show($("job-problem"), error.message);
+  }
+}
+
+async function drawUsage() { // of a job that runs it is a minute old at most
+  const asked = [id, host].join("/");
+  try {
+    const found = await ask(at("/job/usage", host, { id }));
+    if (asked !== [id, host].join("/")) return;
+    section("usage", found.lines.length > 0);
+    const title = (name) => name.replace(/^./, (first) => first.toUpperCase());
+    $("usage-head").replaceChildren(make("tr", {}, ...found.titles.map((name) => make("th", { scope: "col" }, title(name)))));
+    $("usage").replaceChildren(...found.lines.map((line) => make("tr", {}, ...line.map((text, index) => cell(text, "", found.titles[index])))));
+    show($("usage-total"), found.total);
+  } catch { // without a daemon it is not known
+    section("usage", false);
   }
 }
 
@@ -256,9 +277,9 @@ function clear() {
   [job, over] = [null, false];
   charts.forEach((one) => one.plot?.destroy());
   charts = new Map();
-  for (const part of ["curves", "members-head", "members", "replicas", "files", "pictures", "job-facts", "job-actions", "log-replica"]) $(part).replaceChildren();
+  for (const part of ["curves", "members-head", "members", "replicas", "usage-head", "usage", "files", "pictures", "job-facts", "job-actions", "log-replica"]) $(part).replaceChildren();
   forget();
-  for (const part of ["curves", "frame", "members", "replicas", "log", "files"]) section(part, false);
+  for (const part of ["curves", "frame", "members", "replicas", "usage", "log", "files"]) section(part, false);
   for (const part of ["job-title", "job-state", "job-why"]) show($(part), "");
 }
 
@@ -270,19 +291,21 @@ function forget() { // a stream begins with all reports, and the last lines of t
   $("notes").hidden = true;
 }
 
-export function openView(wanted) {
+export function openView(wanted, where) {
   clear();
-  id = wanted;
+  [id, host] = [wanted ?? "", where];
   show($("job-title"), id);
   $("job-title").focus({ preventScroll: true });
   resume();
   clock = setInterval(() => job && drawFacts(), 5000);
+  drawUsage();
 }
 
 function follow() {
   const wanted = id;
-  const opened = new EventSource(`/job/events?${new URLSearchParams({ id, replica: $("log-replica").value })}`);
+  const opened = new EventSource(at("/job/events", host, { id, replica: $("log-replica").value }));
   events = opened;
+  opened.onopen = () => show($("job-problem"), "");
   opened.onmessage = (event) => {
     const part = JSON.parse(event.data);
     take(part);
@@ -290,11 +313,17 @@ function follow() {
     over = true;
     opened.close();
     clearInterval(members);
+    clearInterval(used);
     if (job?.is_array) drawMembers();
+    setTimeout(drawUsage, STORED_MS);
   };
   opened.onerror = () => { // it begins again, unless it was refused
-    forget();
-    if (opened.readyState === EventSource.CLOSED) show($("job-problem"), `${wanted} cannot be shown: there is no job of that id, or too many pages are open`);
+    if (opened.readyState !== EventSource.CLOSED) {
+      forget();
+      return;
+    }
+    show($("job-problem"), `${wanted} cannot be shown now: ${host ? `${host} is away, or ` : ""}too many pages are open`);
+    setTimeout(() => events === opened && refollow(), RETRY_MS);
   };
 }
 
@@ -302,11 +331,13 @@ export function resume() {
   if (events !== null || over) return;
   forget();
   follow();
+  used = setInterval(drawUsage, USED_MS);
 }
 
 export function pause() {
   events?.close();
   clearInterval(members);
+  clearInterval(used);
   [events, members] = [null, 0];
 }
 
@@ -316,11 +347,13 @@ export function closeView() {
   show($("job-problem"), "");
 }
 
-$("log-replica").addEventListener("change", () => {
+function refollow() {
   over = false;
   pause();
   resume();
-});
+}
+
+$("log-replica").addEventListener("change", refollow);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", newCharts);
 let resized = 0;
 addEventListener("resize", () => {

@@ -1,5 +1,5 @@
 // Which view is open: the address after # has it, so that back, reload and links work.
-import { $ } from "/draw.js";
+import { $, jobOf } from "/draw.js";
 import * as doctor from "/doctor.js";
 import * as job from "/job.js";
 import * as plan from "/plan.js";
@@ -8,16 +8,8 @@ import * as status from "/status.js";
 const VIEWS = { status, job, plan, doctor };
 let current = null;
 
-function decoded(text) {
-  try {
-    return decodeURIComponent(text);
-  } catch { // it was typed
-    return text;
-  }
-}
-
 function route() {
-  const [, name, rest] = /^#\/(\w*)\/?(.*)$/.exec(location.hash) ?? [];
+  const [, name] = /^#\/(\w*)/.exec(location.hash) ?? [];
   const view = name in VIEWS && name !== "status" ? name : "status";
   if (current !== null) VIEWS[current].closeView?.();
   for (const one of Object.keys(VIEWS)) $(`${one}-view`).hidden = one !== view;
@@ -28,7 +20,7 @@ function route() {
   $("done").hidden = true;
   if (current !== null) scrollTo(0, 0);
   current = view;
-  VIEWS[view].openView(decoded(rest ?? ""));
+  VIEWS[view].openView(...jobOf(location.hash));
 }
 
 // A browser opens six connections to one server, for all its tabs: one that is hidden leaves its own to the others.

@@ -29,7 +29,7 @@ function typed() {
 function command(given) {
   const options = { procs: "--procs", machine: "--machine", policy: "--policy", learner_memory: "--learner-memory", actor_memory: "--actor-memory" };
   const parts = Object.entries(options).filter(([name]) => given[name] && given[name] !== "here").map(([name, flag]) => `${flag} ${given[name]}`);
-  return ["gpusched plan", given.workload === "snake" ? "" : given.workload, ...parts, given.grow === "no" ? "--no-grow" : ""].filter(Boolean).join(" ");
+  return ["gpusched plan", given.workload === "snake" ? "" : `--workload ${given.workload}`, ...parts, given.grow === "no" ? "--no-grow" : ""].filter(Boolean).join(" ");
 }
 
 function draw(found) {

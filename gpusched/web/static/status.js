@@ -1,5 +1,6 @@
-// GPUs and jobs. The whole moment is fetched once; then come the changes, each with its number.
-import { $, ask, bar, cell, gib, legendEntry, make, runs, shape, show, span } from "/draw.js";
+// GPUs and jobs of this host, and of others. The whole moment of each is fetched once; then come the changes, each with
+// its number.
+import { $, ask, at, bar, cell, gib, jobAddress, jobOf, legendEntry, make, runs, shape, show, span } from "/draw.js";
 
 const ENDED = new Set(["succeeded", "failed", "cancelled", "lost"]);
 const KINDS = { foreign: "processes of no job", other: "used, not known by whom", others: "jobs of others", reserved: "kept by the driver", free: "free" };
@@ -8,21 +9,32 @@ const PAGE = 200;
 const HOUR_MS = 3_600_000;
 const HIDDEN_MS = 15_000;
 const POINT_MS = 30_000; // as the server's
-let moment = null; // { number, host, user, devices, jobs: Map by id, order }
+// By name, "" for this host. `moment`: { number, host, user, devices, jobs: Map by id, order }; `away`: { since, why }.
+const machines = new Map([["", newMachine("", false)]]);
+const here = machines.get("");
 let heard = 0;
 let shown = PAGE;
 let drawn = new Map(); // the row of each job, and what it was drawn from
 const opened = new Set();
 const colours = new Map();
 const history = new Map(); // by uuid: how busy it was, for an hour
-let drawnDevices = null;
 let events = null;
 let wantsEvents = false;
 let retry = 0;
 let asking = 0;
 
+function newMachine(name, readOnly) {
+  return { name, readOnly, moment: null, away: null, problem: null, drawnDevices: null, place: make("div", { class: "machine" }) };
+}
+
+const known = () => [...machines.values()].filter((one) => one.moment !== null && !one.moment.error);
+
+const labelOf = (machine) => machine.name || machine.moment?.host || "this host";
+
+const keyOf = (machine, job) => `${machine.name}/${job}`;
+
 function chooseColours() { // a job keeps its colour while it is drawn; two have the same only where there are more than colours
-  const jobs = new Set(moment.devices.flatMap((device) => device.parts.map((part) => part.job)).filter((job) => job !== null));
+  const jobs = new Set(known().flatMap((one) => one.moment.devices.flatMap((device) => device.parts.filter((part) => part.job !== null).map((part) => keyOf(one, part.job)))));
   for (const job of colours.keys()) if (!jobs.has(job)) colours.delete(job);
   for (const job of jobs) {
     if (colours.has(job)) continue;
@@ -32,7 +44,7 @@ function chooseColours() { // a job keeps its colour while it is drawn; two have
   }
 }
 
-const colourOf = (job) => `j${colours.get(job)}`;
+const colourOf = (machine, job) => `j${colours.get(keyOf(machine, job))}`;
 
 function textOf(part) {
   if (part.job === null) return `${KINDS[part.kind] ?? part.kind}: ${gib(part.mib)}`;
@@ -67,7 +79,7 @@ function sparkline(device) { // how busy it was in the last hour, as far as the 
   return shape("svg", { class: "sparkline", viewBox: "0 0 100 20", preserveAspectRatio: "none", role: "img", "aria-label": label }, title, shape("polyline", { points: points.join(" ") }));
 }
 
-function gpu(device) {
+function gpu(machine, device) {
   const numbers = [
     device.busy === null ? null : `${device.busy} %`,
     device.total === null ? null : `${gib(device.used)} of ${gib(device.total)}`,
@@ -75,9 +87,9 @@ function gpu(device) {
     device.watts === null ? null : device.most_watts === null ? `${device.watts} W` : `${device.watts} of ${device.most_watts} W`,
   ].filter((text) => text !== null);
   const note = device.problem ?? device.slowed;
-  const parts = device.parts.map((part) => ({ mib: part.mib, text: textOf(part), kind: part.job === null ? part.kind : `${colourOf(part.job)} ${part.kind}` }));
+  const parts = device.parts.map((part) => ({ mib: part.mib, text: textOf(part), kind: part.job === null ? part.kind : `${colourOf(machine, part.job)} ${part.kind}` }));
   const total = parts.reduce((sum, part) => sum + part.mib, 0);
-  return make("article", { class: device.health === "ok" ? "gpu" : "gpu bad", "aria-label": `GPU ${device.label}` },
+  return make("article", { class: device.health === "ok" ? "gpu" : "gpu bad", "aria-label": machines.size > 1 ? `GPU ${device.label} of ${labelOf(machine)}` : `GPU ${device.label}` },
     make("div", { class: "top" },
       make("span", { class: "name", title: device.uuid }, `GPU ${device.label}  ${device.name}`),
       make("span", { class: "numbers" }, sparkline(device), ...numbers.map((text) => make("span", {}, text)))),
@@ -85,11 +97,11 @@ function gpu(device) {
     note ? make("p", { class: "note" }, note) : null);
 }
 
-function legend() {
-  const parts = moment.devices.flatMap((device) => device.parts);
+function legend(machine) {
+  const parts = machine.moment.devices.flatMap((device) => device.parts);
   const jobs = [...new Set(parts.map((part) => part.job))].filter((job) => job !== null);
   const kinds = Object.keys(KINDS).filter((kind) => parts.some((part) => part.kind === kind));
-  return [...jobs.map((job) => legendEntry(colourOf(job), job)), ...(jobs.length ? [legendEntry("j0 leased", "paler: given, not used")] : []), ...kinds.map((kind) => legendEntry(kind, KINDS[kind]))];
+  return [...jobs.map((job) => legendEntry(colourOf(machine, job), job)), ...(jobs.length ? [legendEntry("j0 leased", "paler: given, not used")] : []), ...kinds.map((kind) => legendEntry(kind, KINDS[kind]))];
 }
 
 export function time(job) {
@@ -99,22 +111,22 @@ export function time(job) {
   return span(Math.max(0, (ENDED.has(job.state) ? job.ended : now) - job.started));
 }
 
-function reason(job) { // its first part, and all of it where somebody opens it
+function reason(machine, job) { // its first part, and all of it where somebody opens it
   const [first, ...others] = job.why.split("; ");
   if (!others.length) return make("span", { class: "why" }, job.why);
   const details = make("details", { class: "why" }, make("summary", {}, first), others.join("; "));
-  details.open = opened.has(job.id);
-  details.addEventListener("toggle", () => (details.open ? opened.add(job.id) : opened.delete(job.id)));
+  details.open = opened.has(keyOf(machine, job.id));
+  details.addEventListener("toggle", () => (details.open ? opened.add(keyOf(machine, job.id)) : opened.delete(keyOf(machine, job.id))));
   return details;
 }
 
-function row(job) {
-  const title = make("td", { class: "id" }, make("a", { href: `#/job/${encodeURIComponent(job.id)}` }, make("strong", {}, job.id)));
-  const about = [job.name, job.user === moment.user ? null : job.user, job.group].filter(Boolean).join(", ");
+function row(machine, job) {
+  const title = make("td", { class: "id" }, make("a", { href: jobAddress(job.id, machine.name) }, make("strong", {}, job.id)));
+  const about = aboutOf(machine, job).join(", ");
   if (about) title.append(make("span", { class: "why" }, about));
   const state = make("td", { class: `state ${job.state}` }, job.text);
   if (job.members) state.append(make("progress", { max: job.members.count, value: job.members.ended, "aria-label": `${job.members.ended} of ${job.members.count} members have ended` }));
-  if (job.why) state.append(reason(job));
+  if (job.why) state.append(reason(machine, job));
   const score = typeof job.score === "number" ? job.score.toFixed(2) : "-";
   return make("tr", {}, title, state,
     cell(job.processes ? (job.running ? `${job.running}/${job.processes}` : String(job.processes)) : "-", "number", "processes"),
@@ -125,19 +137,23 @@ function row(job) {
     cell(job.what, "what", "command"));
 }
 
-function wanted(job) {
+function aboutOf(machine, job) {
+  return [machines.size > 1 ? `on ${labelOf(machine)}` : null, job.name, job.user === machine.moment.user ? null : job.user, job.group].filter(Boolean);
+}
+
+function wanted(machine, job) {
   const state = $("state").value;
   const text = $("find").value.toLowerCase();
   const fits = !state || (state === "ended" ? ENDED.has(job.state) : job.state === state);
-  return fits && [job.id, job.name, job.user, job.group, job.what, job.text].some((one) => (one ?? "").toLowerCase().includes(text));
+  return fits && [job.id, job.user, job.what, job.text, ...aboutOf(machine, job)].some((one) => (one ?? "").toLowerCase().includes(text));
 }
 
 function drawJobs() { // rows that stay as they are are not drawn again
-  const jobs = moment.order.map((id) => moment.jobs.get(id)).filter(wanted);
+  const jobs = known().flatMap((one) => one.moment.order.map((id) => [one, one.moment.jobs.get(id)])).filter(([one, job]) => wanted(one, job));
   const now = new Map();
-  for (const job of jobs.slice(0, shown)) {
-    const before = drawn.get(job.id);
-    now.set(job.id, before?.job === job ? before : { job, row: row(job) });
+  for (const [one, job] of jobs.slice(0, shown)) {
+    const before = drawn.get(keyOf(one, job.id));
+    now.set(keyOf(one, job.id), before?.job === job ? before : { job, row: row(one, job) });
   }
   const rows = [...now.values()].map((one) => one.row);
   const place = $("jobs");
@@ -153,77 +169,122 @@ function drawJobs() { // rows that stay as they are are not drawn again
   $("more").textContent = `Show ${Math.min(PAGE, jobs.length - shown)} more of ${jobs.length - shown}`;
 }
 
-function draw() {
-  if (moment === null) return;
-  show($("problem"), moment.error ? `${moment.error}. ${moment.hint ?? ""}` : moment.problem);
-  if (moment.error) return;
+function countsOf(machine) {
   let [running, waiting] = [0, 0];
-  for (const job of moment.jobs.values()) {
+  for (const job of machine.moment.jobs.values()) {
     if (job.state === "queued") waiting += 1;
     else if (!ENDED.has(job.state)) running += 1;
   }
-  const text = `${running} run, ${waiting} wait`;
-  show($("host"), moment.host);
-  show($("summary"), text);
-  const [, id] = /^#\/job\/(.+)$/.exec(location.hash) ?? [];
-  const job = moment.jobs.get(id);
-  if (!id) document.title = `${moment.host}: ${text}`;
-  else if (job && document.hidden) document.title = `${job.id}: ${job.text}`; // else its view has later news
-  if ($("status-view").hidden) return;
-  if (moment.devices !== drawnDevices) { // else what somebody points at would go each second
-    drawnDevices = moment.devices;
-    chooseColours();
-    $("gpus").replaceChildren(...(moment.devices.length ? moment.devices.map(gpu) : [make("p", {}, "no GPU")]));
-    $("legend").replaceChildren(...legend());
+  return [running, waiting];
+}
+
+function troubleOf(machine) {
+  if (machine.away) return `away since ${new Date(1000 * machine.away.since).toLocaleTimeString()}: ${machine.away.why}`;
+  return machine.problem ?? machine.moment?.problem ?? machine.moment?.error;
+}
+
+function headingOf(machine) { // of one among several
+  const trouble = troubleOf(machine);
+  const [running, waiting] = known().includes(machine) ? countsOf(machine) : [0, 0];
+  return make("div", { class: "top" }, make("h3", {}, labelOf(machine)),
+    make("span", { class: trouble ? "trouble" : "why" }, trouble ?? `${running} run, ${waiting} wait${machine.readOnly ? "; shown, not acted on" : ""}`));
+}
+
+function drawMachine(machine) {
+  const several = machines.size > 1;
+  const devices = known().includes(machine) ? machine.moment.devices : null;
+  machine.place.classList.toggle("away", machine.away !== null);
+  if (devices === machine.drawnDevices && machine.place.childElementCount) { // else what somebody points at would go each second
+    if (several) machine.place.firstElementChild.replaceWith(headingOf(machine));
+    return;
   }
+  machine.drawnDevices = devices;
+  chooseColours();
+  machine.place.replaceChildren(...(several ? [headingOf(machine)] : []), ...(devices === null ? [] : [
+    make("div", { class: "gpus" }, ...(devices.length ? devices.map((device) => gpu(machine, device)) : [make("p", {}, "no GPU")])),
+    make("ul", { class: "legend", "aria-label": `Colours${several ? ` of ${labelOf(machine)}` : ""}` }, ...legend(machine))]));
+}
+
+function drawTitle(text) {
+  const [job, host] = jobOf(location.hash);
+  const row = machines.get(host)?.moment?.jobs?.get(job);
+  if (job === null) document.title = `${here.moment.host}: ${text}`;
+  else if (row && document.hidden) document.title = `${row.id}: ${row.text}`; // else its view has later news
+}
+
+function draw() {
+  if (here.moment === null) return;
+  const broken = Boolean(here.moment.error);
+  show($("problem"), broken ? `${here.moment.error}. ${here.moment.hint ?? ""}` : machines.size > 1 ? null : here.moment.problem);
+  if (broken && machines.size === 1) return;
+  const counts = known().map(countsOf);
+  const [running, waiting] = [0, 1].map((place) => counts.reduce((sum, one) => sum + one[place], 0));
+  const text = `${running} run, ${waiting} wait`;
+  show($("summary"), text);
+  if (!broken) {
+    show($("host"), here.moment.host);
+    drawTitle(text);
+  }
+  if ($("status-view").hidden) return;
+  if ($("gpus").childElementCount !== machines.size) $("gpus").replaceChildren(...[...machines.values()].map((one) => one.place));
+  for (const one of machines.values()) drawMachine(one);
   drawJobs();
 }
 
-function take(part, whole) {
+function take(machine, part, whole) {
   const { jobs, order, ...others } = part;
-  const known = whole ? new Map() : moment.jobs;
-  for (const job of jobs) known.set(job.id, job);
+  const moment = machine.moment;
+  const found = whole ? new Map() : moment.jobs;
+  for (const job of jobs) found.set(job.id, job);
   const ids = order ?? moment.order;
-  if (order) for (const id of [...known.keys()].filter((id) => !ids.includes(id))) known.delete(id);
-  moment = { ...(whole || "host" in others || "error" in others ? {} : moment), ...others, jobs: known, order: ids };
-  if ("devices" in others) remember(moment.devices);
+  if (order) for (const id of [...found.keys()].filter((id) => !ids.includes(id))) found.delete(id);
+  machine.moment = { ...(whole || "host" in others || "error" in others ? {} : moment), ...others, jobs: found, order: ids };
+  machine.problem = null;
+  if ("devices" in others) remember(machine.moment.devices);
   heard = Date.now();
   draw();
 }
 
-async function fetchWhole() {
+async function fetchWhole(machine) {
   try {
-    take(await ask("/moment"), true);
+    take(machine, await ask(at("/moment", machine.name)), true);
   } catch (error) {
-    show($("summary"), error.status === 401 ? error.message : "not connected");
+    machine.problem = error.message;
+    if (machine === here) show($("summary"), error.status === 401 ? error.message : "not connected");
+    else draw();
     throw error;
   }
 }
 
-async function fetchHistory() {
-  const found = await ask("/history");
+async function fetchMachine(machine) {
+  await fetchWhole(machine);
+  const found = await ask(at("/history", machine.name));
   const last = Date.now() - 1000 * found.age_s;
-  history.clear();
   for (const [uuid, values] of Object.entries(found.busy)) {
     const points = values.map((busy, index) => ({ time: last - 1000 * found.every_s * (values.length - 1 - index), busy, seen: 1 }));
     history.set(uuid, points.filter((point) => point.busy !== null));
   }
-  drawnDevices = null;
+  machine.drawnDevices = null;
   draw();
 }
 
+function news(machine, part) {
+  machine.away = part.away ?? null;
+  if (part.away) draw();
+  else if (part.number === undefined) fetchMachine(machine).catch(() => {});
+  else if (part.number === machine.moment?.number + 1) take(machine, part, false);
+  else if (part.number > (machine.moment?.number ?? 0)) fetchWhole(machine).catch(() => {});
+}
+
 async function follow() {
-  await fetchWhole();
-  await fetchHistory();
+  if (machines.size === 1) for (const one of (await ask("/hosts")).hosts) machines.set(one.name, newMachine(one.name, one.read_only));
+  await fetchMachine(here);
   if (!wantsEvents) return;
   events?.close();
-  events = new EventSource(`/events?after=${moment.number}`);
-  events.onmessage = (event) => {
-    const part = JSON.parse(event.data);
-    if (part.number === moment.number + 1) take(part, false);
-    else if (part.number > moment.number) fetchWhole().catch(() => {});
-  };
-  events.addEventListener("again", () => fetchWhole().catch(() => {}));
+  const others = [...machines.values()].filter((one) => one !== here);
+  events = new EventSource(`/events?${new URLSearchParams([["after", here.moment.number], ...others.map((one) => ["host", one.name])])}`);
+  events.onmessage = (event) => news(here, JSON.parse(event.data));
+  for (const one of others) events.addEventListener(`at-${one.name}`, (event) => news(one, JSON.parse(event.data)));
   events.onerror = () => {
     show($("summary"), heard ? `not connected since ${new Date(heard).toLocaleTimeString()}; this is what was seen last` : "not connected");
     stop();
@@ -256,8 +317,10 @@ export function pause() { // its title goes on
   wantsEvents = false;
   stop();
   clearInterval(asking);
-  asking = setInterval(() => fetchWhole().catch(() => {}), HIDDEN_MS);
+  asking = setInterval(() => machines.forEach((one) => fetchWhole(one).catch(() => {})), HIDDEN_MS);
 }
+
+export const mayAct = (host) => !machines.get(host)?.readOnly;
 
 export function openView() {
   draw();
