@@ -20,7 +20,7 @@ from gpusched.daemon.lost_queue import call_lost, jobs_without_database
 from gpusched.daemon.monitor import DeviceMonitor
 from gpusched.daemon.server import Server
 from gpusched.daemon.service_notify import Notifier
-from gpusched.daemon.starter import fork_servers, raise_limit, starter, under_limit
+from gpusched.daemon.starter import fork_servers, raise_limit, starter
 from gpusched.daemon.starting_jobs import StartingJobs
 from gpusched.daemon.state import DaemonState
 from gpusched.daemon.store import Store
@@ -100,7 +100,7 @@ def serve(settings: Settings, environ: Mapping[str, str], ready: Callable[[], No
         server = Server(socket)  # from here on there is a daemon to be found, and it answers at once
         stack.callback(server.close)
         limit = raise_limit()
-        spawn, forks = under_limit(limit, starter(environ)), fork_servers(environ, limit)
+        spawn, forks = starter(environ, limit), fork_servers(environ, limit)
         state = DaemonState(
             settings=settings,
             jobs=jobs,

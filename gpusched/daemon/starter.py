@@ -10,7 +10,7 @@ import resource
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from gpusched.daemon.fork_servers import ForkServers
@@ -19,7 +19,7 @@ from gpusched.execution.directory import JobDirectory
 from gpusched.execution.start import spawn, write_environ
 from gpusched.interpreter import own_command
 
-__all__ = ["Spawn", "fork_servers", "is_unit", "raise_limit", "starter", "under_limit"]
+__all__ = ["Spawn", "fork_servers", "is_unit", "raise_limit", "starter"]
 
 Spawn = Callable[[JobDirectory, str, Mapping[str, str]], int | None]
 """Starts the guard of a prepared attempt in an environment; its pid, or None where another process is its parent."""
@@ -39,9 +39,13 @@ _STOP_MARGIN_S: Final = 15
 """What guard and supervisor may take on top of the grace of the replicas."""
 
 
-def starter(environ: Mapping[str, str]) -> Spawn:
-    """Return what starts guards for a daemon with the environment `environ`."""
-    return _Units(environ) if is_unit(environ) else spawn
+def starter(environ: Mapping[str, str], limit: tuple[int, int]) -> Spawn:
+    """Return what starts guards for a daemon with the environment `environ`.
+
+    Their jobs may open `limit` files, as if this daemon had not raised it: select(2) knows no more than 1024. A guard
+    sets it itself: set from here it could come after the first process of the job.
+    """
+    return _Units(environ) if is_unit(environ) else partial(spawn, files=limit)
 
 
 def raise_limit() -> tuple[int, int]:
@@ -54,19 +58,6 @@ def raise_limit() -> tuple[int, int]:
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     return soft, hard
-
-
-def under_limit(limit: tuple[int, int], spawn: Spawn) -> Spawn:
-    """Return `spawn` such that what it starts may open `limit` files: select(2) knows no more than 1024."""
-
-    def spawn_so(directory: JobDirectory, nonce: str, environ: Mapping[str, str]) -> int | None:
-        pid = spawn(directory, nonce, environ)
-        if pid is not None:
-            with suppress(ProcessLookupError):  # it takes a while until a guard has started anything
-                resource.prlimit(pid, resource.RLIMIT_NOFILE, limit)
-        return pid
-
-    return spawn_so
 
 
 def fork_servers(environ: Mapping[str, str], limit: tuple[int, int]) -> ForkServers:

@@ -73,18 +73,27 @@ def prepare(directory: JobDirectory, spec: JobSpec) -> str:
     return nonce
 
 
-def spawn(directory: JobDirectory, nonce: str, environ: Mapping[str, str], *, attached: bool = False) -> int:
+def spawn(
+    directory: JobDirectory,
+    nonce: str,
+    environ: Mapping[str, str],
+    *,
+    attached: bool = False,
+    files: tuple[int, int] | None = None,
+) -> int:
     """Start a guard for the attempt that was prepared under `nonce` and return its pid, without waiting for anything.
 
     It gets nothing of the caller's but its working directory and `environ`, of which the PYTHON* variables are for the
     replicas alone; `attached`, it stays in the caller's session, in a new process group, and gets the caller's
-    three streams. Raises HostFault.
+    three streams. `files`: how many it may open, softly and at the most, None: as many as the caller. Raises HostFault.
     """
     path, log_flags = str(directory.path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW
     apart = {"setpgroup": 0} if attached else {"setsid": True}  # from the first moment on: Ctrl-C is not for the guard
     with _mapped(directory), _copied_streams() if attached else nullcontext(()) as streams:
         os.close(open_regular(directory.supervisor_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT))  # raises the reason
         options = [f"--attached={','.join(map(str, streams))}"] if attached else []
+        if files is not None:
+            options.append(f"--files={files[0]},{files[1]}")
         return os.posix_spawn(
             sys.executable,
             own_command("gpusched.supervisor", *options, path, nonce),

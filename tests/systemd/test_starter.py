@@ -1,5 +1,6 @@
 import os
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.patience import until
 from tests.supervisor.host import Host
 from tests.supervisor.specs import replica
 
+LIMIT = (1024, 4096)
 AS_A_UNIT = {"INVOCATION_ID": "1", "SYSTEMD_EXEC_PID": str(os.getpid())}
 
 
@@ -39,7 +41,9 @@ def with_manager(folder: Path, script: str) -> Mapping[str, str]:
     ],
 )
 def test_a_daemon_that_no_unit_started_starts_guards_itself(environ: dict[str, str]) -> None:
-    assert starter(environ) is spawn
+    start = starter(environ, LIMIT)
+    assert isinstance(start, partial)
+    assert (start.func, start.keywords) == (spawn, {"files": LIMIT})
 
 
 def test_only_a_daemon_that_no_unit_started_forks_guards_which_would_be_of_its_unit() -> None:
@@ -50,7 +54,7 @@ def test_only_a_daemon_that_no_unit_started_forks_guards_which_would_be_of_its_u
 def test_a_manager_that_refuses_is_told_with_the_cure(host: Host, tmp_path: Path) -> None:
     one = host.prepare(replica("learner.0"))
     nonce = prepare(one.directory, one.directory.read_spec())
-    start = starter(with_manager(tmp_path, "echo Failed to connect to bus: No medium found >&2; exit 1"))
+    start = starter(with_manager(tmp_path, "echo Failed to connect to bus: No medium found >&2; exit 1"), LIMIT)
     with pytest.raises(HostFault, match="starts no unit for it: Failed to connect to bus") as error:
         start(one.directory, nonce, {})
     assert "loginctl enable-linger" in error.value.hint
@@ -60,11 +64,11 @@ def test_a_host_without_systemd_run_is_told(host: Host, tmp_path: Path) -> None:
     one = host.prepare(replica("learner.0"))
     nonce = prepare(one.directory, one.directory.read_spec())
     with pytest.raises(HostFault, match="systemd-run: No such file or directory"):
-        starter(AS_A_UNIT | {"PATH": str(tmp_path)})(one.directory, nonce, {})
+        starter(AS_A_UNIT | {"PATH": str(tmp_path)}, LIMIT)(one.directory, nonce, {})
 
 
 def test_a_manager_that_hangs_holds_the_daemon_up_once_and_not_for_each_job(host: Host, tmp_path: Path) -> None:
-    start = starter(with_manager(tmp_path, f"echo asked >>{tmp_path}/asked; exec sleep 600"))
+    start = starter(with_manager(tmp_path, f"echo asked >>{tmp_path}/asked; exec sleep 600"), LIMIT)
     jobs = [host.prepare(replica("learner.0")) for _ in range(3)]
     for one in jobs:
         with pytest.raises(HostFault, match="starts no unit for it"):
@@ -75,7 +79,7 @@ def test_a_manager_that_hangs_holds_the_daemon_up_once_and_not_for_each_job(host
 def test_nothing_of_the_environment_is_in_an_argument_or_reaches_the_manager(host: Host, tmp_path: Path) -> None:
     one = host.prepare(replica("learner.0"))
     nonce = prepare(one.directory, one.directory.read_spec())
-    start = starter(with_manager(tmp_path, f'env >{tmp_path}/env; echo "$@" >{tmp_path}/argv'))
+    start = starter(with_manager(tmp_path, f'env >{tmp_path}/env; echo "$@" >{tmp_path}/argv'), LIMIT)
     assert start(one.directory, nonce, {"TOKEN": "of the job"}) is None
     assert "SECRET" not in (tmp_path / "env").read_text()
     assert "TOKEN" not in (tmp_path / "argv").read_text() + (tmp_path / "env").read_text()
@@ -91,7 +95,7 @@ def test_a_guard_that_a_slow_manager_starts_after_the_attempt_was_called_off_sta
     )
     one = host.prepare(replica("learner.0", ("sleep", "600")))
     nonce = prepare(one.directory, one.directory.read_spec())
-    start = starter(with_manager(tmp_path, f"{late}\necho $! >{tmp_path}/pid; exit 1"))
+    start = starter(with_manager(tmp_path, f"{late}\necho $! >{tmp_path}/pid; exit 1"), LIMIT)
     with pytest.raises(HostFault):
         start(one.directory, nonce, host.environ(one))
     assert cancel_start(one.directory)
