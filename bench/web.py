@@ -40,13 +40,15 @@ class Server:
         if address is None:
             sys.exit("gpusched web printed no address")
         parts = urlsplit(address[0])
-        self.cookie = ""
+        self.cookie = self.key = ""
         headers = self.get(f"{parts.path}?{parts.query}")[1]
         self.cookie = headers["set-cookie"].partition(";")[0]
+        self.key = headers["location"].partition("#key=")[2]
 
     def get(self, path: str) -> tuple[bytes, http.client.HTTPMessage]:
         """Ask for a path; return what came, as it came, and the headers."""
         connection = http.client.HTTPConnection("127.0.0.1", _PORT, timeout=60)
+        path = f"{path}?key={self.key}" if self.key else path
         connection.request("GET", path, headers={"Cookie": self.cookie, "Accept-Encoding": "gzip"})
         answer = connection.getresponse()
         content = answer.read()
@@ -62,7 +64,8 @@ class OpenPage(threading.Thread):
         self.seen: dict[str, tuple[float, str]] = {}
         self.bytes = 0
         self._socket = socket.create_connection(("127.0.0.1", _PORT), 60)
-        request = f"GET /events?after=0 HTTP/1.1\r\nHost: 127.0.0.1:{_PORT}\r\nCookie: {server.cookie}\r\n\r\n"
+        asked = f"GET /events?after=0&key={server.key} HTTP/1.1"
+        request = f"{asked}\r\nHost: 127.0.0.1:{_PORT}\r\nCookie: {server.cookie}\r\n\r\n"
         self._socket.sendall(request.encode())
         self.start()
 
@@ -130,7 +133,9 @@ def measured(daemon: Daemon, pages: int, seconds: float) -> list[Result]:
                 "/job.js",
                 "/plan.js",
                 "/doctor.js",
+                "/hosts",
                 "/moment",
+                "/history",
             )
         ]
         first_s = time.perf_counter() - began

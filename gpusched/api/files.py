@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 from gpusched.api.validation import require_type
@@ -12,7 +13,7 @@ from gpusched.linux.regular_files import open_beneath
 if TYPE_CHECKING:
     from gpusched.api.handle import Job
 
-__all__ = ["ResultFile", "open_file", "result_files"]
+__all__ = ["ResultFile", "files_in", "open_file", "result_files"]
 
 _MOST: Final = 1000
 _DEEPEST: Final = 4
@@ -28,7 +29,12 @@ class ResultFile(NamedTuple):
 
 def result_files(job: "Job") -> list[ResultFile]:
     """Return the files as Job.files does."""
-    found = list(_beneath(str(job.results), "", _DEEPEST, [_MOST]))
+    return files_in(job.results)
+
+
+def files_in(directory: Path) -> list[ResultFile]:
+    """Return the same of the directory of a job's results, the latest first."""
+    found = list(_beneath(str(directory), "", _DEEPEST, [_MOST]))
     return sorted(found, key=lambda file: -file.changed)
 
 

@@ -41,19 +41,19 @@ class Watch:
     """Reads what a view of a job shows. It never waits. `frames`: as in Job.moments."""
 
     def __init__(self, job: "Job", *, frames: bool = False) -> None:
-        from gpusched.execution.reports import WATCHED, NewReports
+        from gpusched.execution.reports import NewReports
 
-        self._job = job
-        if frames:
-            with suppress(OSError):  # then no game is drawn
-                (job.run_dir / WATCHED).touch()
+        self._job, self._frames = job, frames
         self._new = NewReports(job.run_dir / "progress.jsonl")
 
     def read(self) -> Moment:
         """Return this moment. The first has all reports that there are; a long history comes in several."""
-        from gpusched.execution.reports import read_frame
+        from gpusched.execution.reports import read_frame, watch
 
-        return Moment(self._job.status(), self._new.read(), read_frame(self._job.run_dir))
+        status = self._job.status()
+        if self._frames and status.state not in JOB_TERMINAL:
+            watch(self._job.run_dir)
+        return Moment(status, self._new.read(), read_frame(self._job.run_dir))
 
 
 class Job:

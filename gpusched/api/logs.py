@@ -82,13 +82,13 @@ class NewLines:
     def __init__(self, job: "Job", replica: str | None = None, lines: int | None = None) -> None:
         self._job, self._logs, self._lines = job, _logs(replica, lines), _Lines(_MOST_AT_ONCE)
 
-    def read(self) -> tuple[list[str], bool]:
+    def read(self, status: JobStatus | None = None) -> tuple[list[str], bool]:
         """Return what was written since the last call, and whether that is all that there will be. It never waits.
 
-        Little more than 1 MiB at once; the rest is for the next call. Raises NotFound for a log that there is not, and
-        HostFault.
+        `status`: of now, where it was read already. Little more than 1 MiB at once; the rest is for the next call.
+        Raises NotFound for a log that there is not, and HostFault.
         """
-        status = self._job.status()
+        status = self._job.status() if status is None else status
         over = status.state in JOB_TERMINAL
         if status.replicas or over:
             require_log(status)

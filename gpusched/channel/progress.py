@@ -21,6 +21,7 @@ __all__ = ["Progress"]
 
 _log: Final = logging.getLogger(__name__)
 _CHECK_S: Final = 1.0
+_WATCHED_S = 60.0
 
 
 def _plain(value: object) -> object:
@@ -77,11 +78,19 @@ class Progress:
 
     @property
     def watched(self) -> bool:
-        """Whether a person watches, so that frames are worth drawing: the file `watched`, checked once a second."""
+        """Whether a person watches, so that frames are worth drawing.
+
+        The file `watched`, which each view renews: it is of the last minute. It is checked once a second.
+        """
         now = time.monotonic()
         if self._run_dir is not None and now - self._checked_at >= _CHECK_S:
             self._checked_at = now
-            self._watched = (self._run_dir / "watched").exists()
+            try:
+                renewed = (self._run_dir / "watched").stat(follow_symlinks=False).st_mtime
+            except OSError:
+                self._watched = False
+            else:
+                self._watched = abs(time.time() - renewed) < _WATCHED_S
         return self._watched
 
     def _guarded(self, write: Callable[[Path], None]) -> None:

@@ -1,13 +1,15 @@
 """What a job's leader reports: lines of JSON in progress.jsonl, and in frame.txt a game that it draws while watched."""
 
 import math
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from gpusched.linux.regular_files import read_from, read_tail, tail_lines
+from gpusched.linux.regular_files import open_regular, read_from, read_tail, tail_lines
 
 __all__ = [
     "FRAME",
@@ -19,11 +21,12 @@ __all__ = [
     "last_reports",
     "parse_report",
     "read_frame",
+    "watch",
 ]
 
 FRAME: Final = "frame.txt"
 WATCHED: Final = "watched"
-"""A file in the job's directory: a person watches, so that frames are worth drawing."""
+"""A file in the job's directory: a person has watched in the last minute, so that frames are worth drawing."""
 
 _MOST_REPORTED: Final = 1 << 22  # bytes of reports between two reads
 _MOST_FRAME: Final = 1 << 16
@@ -32,6 +35,16 @@ _FEW: Final = 32
 
 Report = Mapping[str, object]
 """One report: `time` in Unix seconds, and what the leader gave: `step`, `steps_per_s`, `score`, `note` and others."""
+
+
+def watch(run_dir: Path) -> None:
+    """Note that a person watches the job in that directory now. Where that cannot be noted no game is drawn."""
+    with suppress(OSError):
+        descriptor = open_regular(run_dir / WATCHED, os.O_WRONLY | os.O_CREAT)
+        try:
+            os.utime(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 class NewReports:

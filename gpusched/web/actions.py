@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import msgspec
 
 from gpusched.api import editing, queue
-from gpusched.errors import UsageError
+from gpusched.errors import NotFound, UsageError
 
 __all__ = ["Action", "JobId", "act"]
 
@@ -27,6 +27,8 @@ def act(action: Action) -> str:
     """Do it, and return a sentence on what was done. Raises UsageError, and what the functions of the API raise."""
     if action.do not in _ACTIONS:
         raise UsageError(f"there is no action {action.do!r}", f"one of {', '.join(_ACTIONS)}")
+    if [one.id for one in queue.find_jobs(action.job).jobs] != [action.job]:
+        raise NotFound(f"there is no job {action.job} any more", "another one has that name now")
     return _ACTIONS[action.do](action)
 
 

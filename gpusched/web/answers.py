@@ -29,7 +29,7 @@ from gpusched.web.streams import Streams, feed_events, merged, read_events
 if TYPE_CHECKING:
     from gpusched.web.remote import Remote
 
-__all__ = ["failed", "routes"]
+__all__ = ["EMPTY_PATHS", "failed", "routes"]
 
 _FILES: Final[Mapping[str, str]] = {
     "page.html": "text/html; charset=utf-8",
@@ -46,6 +46,10 @@ _FILES: Final[Mapping[str, str]] = {
 }
 """All that the page consists of. No path of a request reaches the file system: these are read once, by name."""
 
+EMPTY_PATHS: Final = frozenset({"/", *(f"/{name}" for name in _FILES)})
+"""What shows nothing of the host."""
+
+_MOST_DIGITS: Final = 15
 _MOST_FILE: Final = 64 << 20
 _LEAST_COMPRESSED: Final = 4096
 
@@ -115,7 +119,7 @@ class _Answers:
     async def events(self, request: Request) -> Response:
         """Answer with a stream of what changes after the moment of that number, and on other hosts that are named."""
         after = request.query_params.get("after", "")
-        streams = [feed_events(self._feed, int(after) if after.isdecimal() else 0)]
+        streams = [feed_events(self._feed, int(after) if after.isdecimal() and len(after) <= _MOST_DIGITS else 0)]
         wanted = set(request.query_params.getlist("host"))
         streams += [remote.events() for name, remote in self._remotes.items() if name in wanted]
         return self._streams.answer(merged(streams))

@@ -6,15 +6,15 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
-from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpusched.errors import GpuschedError
-from gpusched.web.answers import failed, routes
+from gpusched.web.answers import EMPTY_PATHS, failed, routes
 from gpusched.web.feed import Feed
-from gpusched.web.guard import HEADERS, Asked, Denied, Logins, Site, denied
+from gpusched.web.guard import HEADERS, KEY, Asked, Denied, Logins, Site, denied
 
 if TYPE_CHECKING:
     from gpusched.web.remote import Remote
@@ -72,23 +72,28 @@ class _Guarded:
         hosts, origins, kinds = (headers.getlist(name) for name in ("host", "origin", "content-type"))
         refused = denied(Asked(scope["method"], scope["path"], hosts, origins, kinds), self._site)
         if refused is None and self._logins is not None:
-            secret = QueryParams(scope["query_string"]).get("token")
-            if secret is not None:
-                return self._log_in(self._logins, secret)
+            given = request.query_params
+            if "token" in given and request.method == "GET":  # what asks for a preview sends HEAD
+                return self._log_in(self._logins, given["token"], request)
             if not self._is_known(self._logins, request):
                 refused = Denied(401, "Open the address that `gpusched web` has printed: it is good for one login.")
         return None if refused is None else PlainTextResponse(f"{refused.text}\n", refused.status)
 
     def _is_known(self, logins: Logins, request: Request) -> bool:
-        if request.url.path == "/metrics" and logins.may_read_metrics(request.headers.get("authorization")):
+        path, cookie = request.url.path, request.cookies.get(self._site.cookie)
+        if path == "/metrics" and logins.may_read_metrics(request.headers.get("authorization")):
             return True
-        return logins.is_in(request.cookies.get(self._site.cookie))
+        if path in EMPTY_PATHS:
+            return logins.has_cookie(cookie)
+        return logins.is_in(cookie, request.query_params.get(KEY))
 
-    def _log_in(self, logins: Logins, secret: str) -> Response:
+    def _log_in(self, logins: Logins, secret: str, request: Request) -> Response:
         session = logins.log_in(secret)
+        if session is None and logins.has_cookie(request.cookies.get(self._site.cookie)):
+            return RedirectResponse("/", 303)  # it was opened before, and is in the history
         if session is None:
             return PlainTextResponse("This address was used before: `gpusched web` has printed another one.\n", 401)
-        answer = RedirectResponse("/", 303)  # the secret leaves the address
+        answer = RedirectResponse(f"/#{KEY}={session.key}", 303)  # what is behind # is sent to no server
         secure = self._site.is_secret
-        answer.set_cookie(self._site.cookie, session, httponly=True, samesite="strict", path="/", secure=secure)
+        answer.set_cookie(self._site.cookie, session.cookie, httponly=True, samesite="strict", path="/", secure=secure)
         return answer

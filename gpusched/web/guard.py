@@ -1,19 +1,42 @@
 """Who may ask what of the page: each decision that keeps others out, as values. No I/O.
 
-On loopback each user of the host, and each page in this person's browser, can reach the page. So a request needs a
-cookie that only a login gives, a Host that is this server's (DNS rebinding), and an allowed method; and a browser runs
-and loads nothing but what comes from here. As in Jupyter, a secret in the printed address is exchanged for the cookie;
-here it is good for one use.
+On loopback each user of the host, and each page in this person's browser, can reach the page. So a request needs what
+only a login gives, a Host that is this server's (DNS rebinding), and an allowed method; and a browser runs and loads
+nothing but what comes from here. As in Jupyter, a secret in the printed address is exchanged for a session; here it is
+good for one use.
+
+A session has two secrets. A browser sends the cookie to all servers on 127.0.0.1, at whatever port (RFC 6265, 8.5), and
+so to those of other users; no script can read it. The key is kept by the page, which no server at another port can
+read, and sent with each request that shows or does anything.
 """
 
 import hmac
+import logging
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-__all__ = ["ACTIONS", "HEADERS", "Asked", "Denied", "Logins", "Site", "at_address", "denied", "on_loopback"]
+from gpusched.errors import GpuschedError
 
+__all__ = [
+    "ACTIONS",
+    "HEADERS",
+    "KEY",
+    "Asked",
+    "Denied",
+    "Logins",
+    "Session",
+    "Site",
+    "at_address",
+    "denied",
+    "on_loopback",
+]
+
+_LOG: Final = logging.getLogger(__name__)
 _BYTES: Final = 32
+KEY: Final = "key"
+"""The parameter of a request that has the key of a session."""
+
 _MOST_SESSIONS: Final = 100
 """Logins that are kept, the latest; a person has a handful of browsers."""
 
@@ -70,7 +93,7 @@ def at_address(address: str, port: int) -> Site:
 
 
 def _names(port: int) -> frozenset[str]:
-    return frozenset(f"{host}:{port}" for host in ("127.0.0.1", "localhost", "[::1]"))
+    return frozenset({f"127.0.0.1:{port}"})  # localhost may be ::1, where another user's server can listen
 
 
 class Denied(NamedTuple):
@@ -80,6 +103,13 @@ class Denied(NamedTuple):
     text: str
 
 
+class Session(NamedTuple):
+    """The secrets of one login: the value of its cookie, and the key that its page has."""
+
+    cookie: str
+    key: str
+
+
 class Logins:
     """The secrets of one server: of the next login, of the sessions that there are, and of who reads the metrics.
 
@@ -87,22 +117,31 @@ class Logins:
     """
 
     def __init__(self, offer: Callable[[str], None], metrics: str | None = None) -> None:
-        self._sessions: list[str] = []
+        self._sessions: list[Session] = []
         self._offer, self._metrics = offer, metrics
         self._next = self._offered()
 
-    def log_in(self, secret: str) -> str | None:
-        """Return the value of a new session's cookie; None if this is not the secret of the next login."""
+    def log_in(self, secret: str) -> "Session | None":
+        """Return a new session; None if this is not the secret of the next login."""
         if not _equal(secret, self._next):
             return None
-        self._next = self._offered()
-        session = secrets.token_urlsafe(_BYTES)
+        session = Session(secrets.token_urlsafe(_BYTES), secrets.token_urlsafe(_BYTES))
         self._sessions = [*self._sessions, session][-_MOST_SESSIONS:]
+        try:
+            self._next = self._offered()
+        except (GpuschedError, OSError) as error:  # this login is good all the same
+            self._next = secrets.token_urlsafe(_BYTES)
+            _LOG.warning("the address of the next login cannot be shown: %s", error)
         return session
 
-    def is_in(self, session: str | None) -> bool:
-        """Return whether that is the cookie of a session. It takes the same time for each wrong one."""
-        return any([_equal(session or "", known) for known in self._sessions])  # noqa: C419 (all are compared)
+    def is_in(self, cookie: str | None, key: str | None) -> bool:
+        """Return whether these are of one session. It takes the same time for each wrong one."""
+        given = f"{cookie} {key}"
+        return any([_equal(given, f"{one.cookie} {one.key}") for one in self._sessions])  # noqa: C419 (all are compared)
+
+    def has_cookie(self, cookie: str | None) -> bool:
+        """Return whether that is the cookie of a session, which is enough for the page without anything on it."""
+        return any([_equal(cookie or "", one.cookie) for one in self._sessions])  # noqa: C419 (all are compared)
 
     def may_read_metrics(self, authorization: str | None) -> bool:
         """Return whether that is the header of who may read the metrics without a session: `Bearer SECRET`."""

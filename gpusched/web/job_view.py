@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
-from gpusched.api.files import ResultFile
+from gpusched.api.files import ResultFile, files_in
 from gpusched.api.handle import Job, Watch
 from gpusched.api.logs import NewLines
 from gpusched.api.results import results
@@ -21,6 +22,9 @@ _MOST_POINTS: Final = 600
 _MOST_NUMBERS: Final = 12
 _MOST_NOTES: Final = 20
 _FIRST_LINES: Final = 1000
+_MOST_OF_LINE: Final = 16_384
+_MOST_OF_UNFINISHED: Final = 4096
+_FILES_S: Final = 5.0
 _MOST_MEMBERS: Final = 200
 _SHOWN_ELSEWHERE: Final = ("job", "state", "command")
 _PICTURES: Final = {"png": "png", "jpg": "jpeg", "jpeg": "jpeg", "gif": "gif", "webp": "webp"}
@@ -36,18 +40,22 @@ class JobReader:
         self._job, self._watch = job, Watch(job, frames=True)
         self._log, self._log_over = NewLines(job, replica, _FIRST_LINES), False
         self._log_problem: str | None = None
+        self._unfinished: list[str] = []
+        self._results: Path | None = None
+        self._kept: list[dict[str, object]] = []
+        self._files_due = 0.0
         self._seen: dict[str, object] = {}
 
     def read(self) -> tuple[dict[str, object], bool]:
         """Return what is new, and whether it is the last. Raises NotFound, NoDaemon and HostFault."""
         moment = self._watch.read()
         job = moment.status
-        lines = self._lines()
+        lines = self._lines(job)
         found: dict[str, object] = {
             "job": job_row(job, time.time()) | _details(job),
             "replicas": [_replica(one) for one in job.replicas],
             "frame": moment.frame,
-            "files": [_file(one) for one in self._job.files()],
+            "files": self._files(job),
             "log_problem": self._log_problem,
         }
         news = {name: value for name, value in found.items() if name not in self._seen or self._seen[name] != value}
@@ -58,16 +66,28 @@ class JobReader:
         over = job.state in JOB_TERMINAL and not moment.reports and (self._log_over or self._log_problem is not None)
         return news | lines, over  # each reading has a part of many reports, and of a long log
 
-    def _lines(self) -> dict[str, object]:
+    def _lines(self, job: JobStatus) -> dict[str, object]:
         """Return what is new in the log, and the lines that have no end yet, if something is."""
         if self._log_over:
             return {}
-        before, self._log_problem = self._log.unfinished, None
+        before, self._log_problem = self._unfinished, None
         try:
-            lines, self._log_over = self._log.read()
+            lines, self._log_over = self._log.read(job)
         except GpuschedError as error:  # the rest of the page is not wrong
             lines, self._log_problem = [], f"{error.message}. {error.hint}"
-        return {"lines": lines, "unfinished": self._log.unfinished} if lines or self._log.unfinished != before else {}
+        self._unfinished = [_last_part(line, _MOST_OF_UNFINISHED) for line in self._log.unfinished]
+        lines = [_last_part(line, _MOST_OF_LINE) for line in lines]
+        return {"lines": lines, "unfinished": self._unfinished} if lines or self._unfinished != before else {}
+
+    def _files(self, job: JobStatus) -> list[dict[str, object]]:
+        """Return the files that it has left. While it runs they are read each few seconds: there may be very many."""
+        now = time.monotonic()
+        if self._results is None:
+            self._results = self._job.results
+        if job.state in JOB_TERMINAL or now >= self._files_due:
+            self._kept = [_file(one) for one in files_in(self._results) if _is_text(one.name)]
+            self._files_due = now + _FILES_S
+        return self._kept
 
 
 def members_view(job_id: str) -> dict[str, object]:
@@ -161,6 +181,21 @@ def picture_type(name: str) -> str | None:
     """Return the media type of a file with such a name, None if it is no picture that a browser shows."""
     kind = _PICTURES.get(name.rpartition(".")[2].lower())
     return None if kind is None else f"image/{kind}"
+
+
+def _is_text(name: str) -> bool:
+    """Return whether a name can be sent: one that is not UTF-8 cannot."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _last_part(line: str, most: int) -> str:
+    """Return what stands in a line in the end: a progress bar begins again and again at its start. `most` letters."""
+    found = line.removesuffix("\r").rpartition("\r")[2]
+    return found if len(found) <= most else f"{found[:most]}…"
 
 
 def _is_number(value: object) -> bool:

@@ -22,6 +22,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from gpusched.errors import UsageError
 from gpusched.web.body import body_of
+from gpusched.web.guard import KEY
 from gpusched.web.streams import AGAIN, ALIVE, Streams, event_of
 
 __all__ = ["Remote", "Target", "target_of", "targets_of"]
@@ -174,7 +175,7 @@ class Remote:
             if self.target.read_only:
                 return JSONResponse({"error": f"{name} is shown, and not acted on", "hint": "without read-only"}, 403)
             headers |= {"Origin": str(self._client.base_url).rstrip("/"), "Content-Type": "application/json"}
-        query = httpx.QueryParams([one for one in request.query_params.multi_items() if one[0] != "host"])
+        query = httpx.QueryParams([one for one in request.query_params.multi_items() if one[0] not in ("host", KEY)])
         asked = self._client.build_request(
             request.method, request.url.path, params=query, content=await body_of(request), headers=headers
         )

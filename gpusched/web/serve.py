@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 
 from gpusched.web.application import application
+from gpusched.web.connections import Connection
 from gpusched.web.guard import Logins
 from gpusched.web.listening import Listening
 
@@ -68,6 +69,7 @@ def _server(listening: Listening, logins: Logins | None, remotes: "Sequence[Remo
             limit_concurrency=_MOST_AT_ONCE,
             timeout_keep_alive=_KEPT_ALIVE_S,
             timeout_graceful_shutdown=1,
+            http=Connection,
             ws="none",
             proxy_headers=False,
             ssl_certfile=listening.certificate,

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import Final
 
@@ -21,6 +22,9 @@ _QUIET: Final = 15
 ALIVE: Final = b": \n\n"
 AGAIN: Final = b"{}"
 """What a page gets that has missed something: it asks for the whole moment."""
+
+_READERS: Final = ThreadPoolExecutor(32, "reader")
+"""Theirs alone: with a daemon that hangs all of them wait, and the status and the metrics must not."""
 
 Reader = Callable[[], tuple[dict[str, object], bool]]
 """Reads what is new, as fields with a value each, none if nothing is; and whether that is all that there will be."""
@@ -72,14 +76,15 @@ async def read_events(open_reader: Callable[[], Reader]) -> AsyncGenerator[bytes
     while True:
         try:
             if read is None:
-                read = await asyncio.to_thread(open_reader)
-            news, over = await asyncio.to_thread(read)
+                read = await asyncio.get_running_loop().run_in_executor(_READERS, open_reader)
+            news, over = await asyncio.get_running_loop().run_in_executor(_READERS, read)
+            event = event_of(msgspec.json.encode(news | {"over": over}))
         except Exception as error:  # noqa: BLE001 (no traceback reaches a page)
             yield event_of(msgspec.json.encode(error_of(error) | {"over": True}))
             return
         quiet = 0 if news else quiet + 1
         if news or over:
-            yield event_of(msgspec.json.encode(news | {"over": over}))
+            yield event
         elif quiet % _QUIET == 0:
             yield ALIVE
         if over:

@@ -78,7 +78,7 @@ def job_row(job: JobStatus, now: float) -> dict[str, object]:
         "user": job.user,
         "group": job.group,
         "state": job.state,
-        "text": state_text(job) + ("" if job.array is None else f", {members_text(job.array)}") + idle_mark(job, now),
+        "text": _text(job, now),
         "members": None if job.array is None else {"count": job.array.count, "ended": job.array.ended},
         "what": what(job),
         "why": job.why if job.state is JobState.QUEUED else job.message if over else None,
@@ -93,6 +93,13 @@ def job_row(job: JobStatus, now: float) -> dict[str, object]:
         "step": progress.get("step"),
         "score": progress.get("score"),
     }
+
+
+def _text(job: JobStatus, now: float) -> str:
+    if job.array is None:
+        return state_text(job) + idle_mark(job, now)
+    state = "held" if job.held and job.state not in JOB_TERMINAL else state_text(job)
+    return f"{state}, {members_text(job.array)}{idle_mark(job, now)}"
 
 
 def _rounded(seconds: float | None) -> int | None:

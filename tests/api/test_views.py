@@ -44,7 +44,9 @@ def test_new_lines_come_once_and_a_line_without_an_end_is_seen_as_far_as_it_is(t
 
 
 @pytest.mark.usefixtures("command")
-def test_a_moment_has_the_reports_since_the_one_before_and_asks_for_a_game_where_that_is_wanted() -> None:
+def test_a_moment_has_the_reports_since_the_one_before_and_asks_for_a_game_where_that_is_wanted(
+    tmp_path: Path,
+) -> None:
     job = gpusched.run(["true"], num_gpus=0, hold=True)
     reports = job.run_dir / "progress.jsonl"
     watch = Watch(job)
@@ -57,8 +59,15 @@ def test_a_moment_has_the_reports_since_the_one_before_and_asks_for_a_game_where
         file.write('re": 3}\n')
     assert watch.read().reports == [{"time": 2, "score": 3}]
     assert not (job.run_dir / "watched").exists()
-    Watch(job, frames=True)
-    assert (job.run_dir / "watched").exists()
+    (job.run_dir / "watched").symlink_to(tmp_path / "outside")
+    Watch(job, frames=True).read()
+    assert not (tmp_path / "outside").exists(), "a link of a job is not followed"
+    (job.run_dir / "watched").unlink()
+    watch = Watch(job, frames=True)
+    watch.read()
+    os.utime(job.run_dir / "watched", (1, 1))
+    watch.read()
+    assert (job.run_dir / "watched").stat().st_mtime > 1, "it is renewed"
 
 
 @pytest.mark.usefixtures("command")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,8 @@ def test_watching_is_seen_and_not_asked_for_at_every_step(tmp_path: Path) -> Non
     (tmp_path / "watched").touch()
     assert not progress.watched, "asked once a second"
     assert Progress(tmp_path).watched
+    os.utime(tmp_path / "watched", (1, 1))
+    assert not Progress(tmp_path).watched, "whoever watched has gone"
 
 
 def test_outside_a_launch_nothing_happens(

@@ -34,6 +34,7 @@ class Server:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
+        self._keys: dict[str, str] = {}
         self._process = self.command.start("web", *(("--port", str(self.port)) if port else ()), *options)
 
     def address(self) -> str:
@@ -45,7 +46,8 @@ class Server:
         return found[0]
 
     def ask(self, path: str, method: str = "GET", body: str = "", **headers: str) -> Answer:
-        """One request; a header is given as `host="x"`, with _ for -."""
+        """One request; a header is given as `host="x"`, with _ for -. With a cookie the key of its login goes along."""
+        path = self.keyed(path, headers.get("cookie", ""))
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         try:
@@ -65,13 +67,27 @@ class Server:
         """Open an address; return the cookie that it gives."""
         parts = urlsplit(address)
         answer = self.ask(f"{parts.path}?{parts.query}")
-        assert (answer.status, answer.headers["location"]) == (303, "/")
-        return answer.headers["set-cookie"].partition(";")[0]
+        assert answer.status == 303
+        place, _, key = answer.headers["location"].partition("#key=")
+        assert place == "/"
+        cookie = answer.headers["set-cookie"].partition(";")[0]
+        self._keys[cookie] = key
+        return cookie
+
+    def keyed(self, path: str, cookie: str) -> str:
+        """Return a path with the key of the login that gave that cookie, if one did."""
+        key = self._keys.get(cookie)
+        return path if key is None else f"{path}{'&' if '?' in path else '?'}key={key}"
 
     def stop(self) -> int:
         """End it as Ctrl-C does; return its exit code."""
         self._process.send_signal(signal.SIGINT)
         return self._process.wait(PATIENCE_S)
+
+    def close_output(self) -> None:
+        """Have nobody read what it prints."""
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
     def output(self) -> str:
         """What it has printed since the last address, once it has ended."""
@@ -80,7 +96,9 @@ class Server:
 
     def end(self) -> None:
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
         self.command.end()
 
 

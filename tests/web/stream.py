@@ -13,7 +13,8 @@ class Stream:
 
     def __init__(self, server: Server, cookie: str, path: str = "/events") -> None:
         self._socket = socket.create_connection(("127.0.0.1", server.port), PATIENCE_S)
-        request = f"GET {path} HTTP/1.1\r\nHost: localhost:{server.port}\r\nCookie: {cookie}\r\n\r\n"
+        path = server.keyed(path, cookie)
+        request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nCookie: {cookie}\r\n\r\n"
         self._socket.sendall(request.encode())
         self._file = self._socket.makefile("rb")
 

@@ -221,7 +221,7 @@ def test_how_busy_a_gpu_was_before_the_page_was_opened_is_beside_it(
     minutes = '{"every_s": 30, "age_s": 1, "busy": {"GPU-x": []}}'
     uuid = visit.page.locator("#gpus .name").first.get_attribute("title", timeout=1000 * PATIENCE_S) or ""
     body = minutes.replace("GPU-x", uuid).replace("[]", str([50] * 120))
-    visit.page.route("**/history", lambda route: route.fulfill(body=body, content_type="application/json"))
+    visit.page.route("**/history?*", lambda route: route.fulfill(body=body, content_type="application/json"))
     visit.page.reload()
     picture = visit.page.locator("#gpus svg.sparkline").first
     expect(picture).to_have_attribute(
@@ -269,3 +269,41 @@ def test_two_hosts_are_on_one_page_and_what_is_there_is_watched_and_one_that_is_
     finally:
         sshd.stop()
         there.end()
+
+
+def test_what_has_the_focus_keeps_it_while_other_rows_change_and_while_its_own_does(
+    serve: Callable[..., Server], browser: Browser, tmp_path: Path
+) -> None:
+    server = serve()
+    page, patience = Visit(browser, server, "light", 1200).page, 1000 * PATIENCE_S
+    (tmp_path / "train.py").write_text(PROGRAM)
+    for _ in range(2):
+        server.command.run("run", "-d", "--fraction", "0.3", "--", sys.executable, str(tmp_path / "train.py"))
+    server.command.run("run", "-d", "--hold", "--fraction", "0.3", "--", "true")
+    score = page.locator("#jobs tr", has_text="run-1").locator(".number").nth(3)
+    for job in ("run-3", "run-1"):  # one that is quiet, and one that changes each second
+        page.locator("#jobs a", has_text=job).focus(timeout=patience)
+        for _ in range(3):
+            before = score.inner_text()
+            expect(score).not_to_have_text(before, timeout=patience)
+        assert page.evaluate("document.activeElement.textContent") == job
+    page.goto(page.url + "#/job/run-1")
+    file = page.locator("#files a", has_text="progress.jsonl")
+    file.focus(timeout=patience)
+    before = page.locator("#files").inner_text()
+    expect(page.locator("#files")).not_to_have_text(before, timeout=patience)
+    assert page.evaluate("document.activeElement.textContent") == "progress.jsonl"
+
+
+def test_an_array_is_held_and_released_while_its_members_run(serve: Callable[..., Server], browser: Browser) -> None:
+    server = serve()
+    page, patience = Visit(browser, server, "light", 1200).page, 1000 * PATIENCE_S
+    server.command.run("sweep", "-d", "--array", "1-4", "--num-gpus", "1", "--", "sleep", "600")
+    page.locator("#jobs a", has_text="run-1").click(timeout=patience)
+    page.get_by_role("button", name="Hold").click(timeout=patience)
+    page.locator("#confirm-yes").click()
+    expect(page.locator("#job-state")).to_contain_text("held, 0 of 4 ended, 2 run", timeout=patience)
+    expect(page.get_by_role("button", name="Hold")).to_have_count(0)
+    page.get_by_role("button", name="Release").click()
+    page.locator("#confirm-yes").click()
+    expect(page.locator("#job-state")).to_contain_text("running, 0 of 4", timeout=patience)

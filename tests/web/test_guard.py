@@ -15,29 +15,50 @@ def test_a_secret_is_good_for_one_login_and_another_one_is_offered() -> None:
     (first,) = offered
     session = logins.log_in(first)
     assert session is not None
-    assert logins.is_in(session)
+    assert logins.is_in(*session)
     assert logins.log_in(first) is None, "a stolen address is of no use"
     assert len(set(offered)) == 2
     other = logins.log_in(offered[-1])
     assert other is not None
-    assert logins.is_in(session)
-    assert logins.is_in(other)
-    assert session not in offered
+    assert logins.is_in(*session)
+    assert logins.is_in(*other)
+    assert not logins.is_in(session.cookie, other.key)
+    assert len({*session, *other, *offered}) == 7, "no two secrets are the same"
 
 
 @given(st.text() | st.none())
 def test_nothing_else_is_let_in(guess: str | None) -> None:
-    logins = Logins(lambda _: None, metrics="0123456789abcdef")
-    assert not logins.is_in(guess)
+    offered: list[str] = []
+    logins = Logins(offered.append, metrics="0123456789abcdef")
+    session = logins.log_in(offered[-1])
+    assert session is not None
+    assert not logins.is_in(guess, guess)
+    assert not logins.is_in(session.cookie, guess)
+    assert not logins.is_in(guess, session.key)
+    assert not logins.has_cookie(guess)
     assert logins.log_in(guess or "") is None
     assert not logins.may_read_metrics(guess)
+
+
+def test_where_an_address_cannot_be_shown_the_login_before_it_stands() -> None:
+    offered: list[str] = []
+
+    def offer(secret: str) -> None:
+        offered.append(secret)
+        if len(offered) > 1:
+            raise BrokenPipeError
+
+    logins = Logins(offer)
+    session = logins.log_in(offered[0])
+    assert session is not None
+    assert logins.is_in(*session)
 
 
 def test_metrics_have_a_secret_of_their_own_that_is_no_login() -> None:
     logins = Logins(lambda _: None, metrics="0123456789abcdef")
     assert logins.may_read_metrics("Bearer 0123456789abcdef")
     assert not logins.may_read_metrics("0123456789abcdef")
-    assert not logins.is_in("0123456789abcdef")
+    assert not logins.is_in("0123456789abcdef", "0123456789abcdef")
     assert logins.log_in("0123456789abcdef") is None
     assert not Logins(lambda _: None).may_read_metrics("Bearer None")
 
@@ -46,8 +67,10 @@ def test_sessions_do_not_pile_up() -> None:
     offered: list[str] = []
     logins = Logins(offered.append)
     sessions = [logins.log_in(offered[-1]) for _ in range(150)]
-    assert not logins.is_in(sessions[0])
-    assert logins.is_in(sessions[-1])
+    assert sessions[0] is not None
+    assert not logins.is_in(*sessions[0])
+    assert sessions[-1] is not None
+    assert logins.is_in(*sessions[-1])
 
 
 HERE = "127.0.0.1:8470"
@@ -58,7 +81,8 @@ OTHERS = ("PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "get", "X")
     ("method", "hosts", "status"),
     [
         ("GET", [HERE], None),
-        ("HEAD", ["LOCALHOST:8470"], None),
+        ("GET", ["localhost:8470"], 421),
+        ("HEAD", [HERE], None),
         ("GET", ["evil.example:8470"], 421),
         ("GET", ["127.0.0.1"], 421),
         ("GET", ["127.0.0.1:8471"], 421),

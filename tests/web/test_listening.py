@@ -65,16 +65,17 @@ def test_with_a_certificate_it_is_open_to_other_hosts_by_tls_alone(serve: Serve,
     assert address.startswith(f"https://localhost:{port}/?token=")
     parts = urlsplit(address)
     status, headers, _ = ask(port, certificate, f"{parts.path}?{parts.query}")
-    assert (status, headers["location"]) == (303, "/")
+    assert status == 303
+    key = headers["location"].removeprefix("/#")
     given = headers["set-cookie"]
     assert re.match(r"__Host-gpusched=[\w-]{40,}; HttpOnly; Path=/; SameSite=strict; Secure$", given), given
     cookie = given.partition(";")[0]
-    assert ask(port, certificate, "/", cookie=cookie)[0] == 200
+    assert ask(port, certificate, f"/moment?{key}", cookie=cookie)[0] == 200
     assert ask(port, certificate, "/")[0] == 401
     assert ask(port, certificate, "/", cookie=cookie, host="evil.example")[0] == 421
     kind = "application/json"
     for origin, expected in ((f"https://localhost:{port}", 404), (f"http://localhost:{port}", 403), ("null", 403)):
-        sent = ask(port, certificate, "/do", "POST", cookie=cookie, origin=origin, content_type=kind)
+        sent = ask(port, certificate, f"/do?{key}", "POST", cookie=cookie, origin=origin, content_type=kind)
         assert sent[0] == expected, origin
     with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as plain:
         plain.sendall(f"GET / HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n".encode())
@@ -88,6 +89,7 @@ def test_behind_a_proxy_it_stays_on_loopback_and_is_opened_by_the_name_of_the_pr
     cookie_of = server.ask(address.removeprefix("https://gpus.lab.example"), host="gpus.lab.example")
     assert "; Secure" in cookie_of.headers["set-cookie"]
     cookie = cookie_of.headers["set-cookie"].partition(";")[0]
+    key = cookie_of.headers["location"].removeprefix("/#")
     for host in ("gpus.lab.example", f"127.0.0.1:{server.port}"):  # a proxy may pass either on
         assert server.ask("/", cookie=cookie, host=host).status == 200
         for origin, expected in (
@@ -96,9 +98,12 @@ def test_behind_a_proxy_it_stays_on_loopback_and_is_opened_by_the_name_of_the_pr
             ("http://gpus.lab.example", 403),
         ):
             headers = {"cookie": cookie, "host": host, "origin": origin, "content_type": "application/json"}
-            assert server.ask("/do", "POST", json.dumps({"do": "stop", "job": "run-1"}), **headers).status == expected
+            assert (
+                server.ask(f"/do?{key}", "POST", json.dumps({"do": "stop", "job": "run-1"}), **headers).status
+                == expected
+            )
     assert server.ask("/", cookie=cookie, host="lab.example").status == 421
-    assert server.ask("/events", cookie=cookie, host="gpus.lab.example").headers["x-accel-buffering"] == "no"
+    assert server.ask(f"/events?{key}", cookie=cookie, host="gpus.lab.example").headers["x-accel-buffering"] == "no"
     assert listens(server.port) == ["0100007F"]
 
 

@@ -1,6 +1,7 @@
 """The running server, as a browser, Prometheus and others on the host meet it."""
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from gpusched.web.answers import EMPTY_PATHS
 from tests.cli.command import Command
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 from tests.web.server import Answer, Server, listens
 from tests.web.stream import Stream
 
@@ -59,6 +61,37 @@ def test_an_address_opens_the_page_once_and_then_there_is_another_one(serve: Ser
     assert server.stop() == 130
 
 
+def test_the_cookie_which_other_ports_get_too_opens_nothing_without_the_key_of_the_page(serve: Serve) -> None:
+    server = serve()
+    cookie, other = server.log_in(server.address()), server.log_in(server.address())
+    for path in PATHS:
+        if path not in EMPTY_PATHS:
+            found = server.ask(f"{path}{'&' if '?' in path else '?'}x=", cookie=f"{cookie};")  # as it is sent elsewhere
+            assert found.status == 401, path
+    key = server.keyed("", other).removeprefix("?")
+    assert server.ask(f"/moment?{key}", cookie=f"{cookie};").status == 401, "of another login"
+    assert server.ask("/moment", cookie=cookie).status == 200
+    assert server.ask("/", cookie=f"{cookie};").status == 200, "the page without anything on it"
+
+
+def test_who_is_logged_in_may_open_an_old_address_and_a_preview_uses_none(serve: Serve) -> None:
+    server = serve()
+    old = server.address().partition(str(server.port))[2]
+    assert server.ask(old, "HEAD").status == 401
+    cookie = server.log_in(old)
+    again = server.ask(old, cookie=f"{cookie};")
+    assert (again.status, again.headers["location"]) == (303, "/")
+    assert server.ask(old).status == 401
+
+
+def test_where_no_address_can_be_shown_any_more_who_has_the_last_one_is_let_in(serve: Serve) -> None:
+    server = serve()
+    address = server.address()
+    server.close_output()
+    cookie = server.log_in(address)
+    assert server.ask("/moment", cookie=cookie).status == 200
+
+
 def test_a_login_is_for_this_site_alone_and_no_script_can_read_it(serve: Serve) -> None:
     server = serve()
     address = server.address()
@@ -76,10 +109,11 @@ def test_another_name_for_this_host_is_refused_also_with_a_login(serve: Serve) -
         f"evil.example:{server.port}",
         "127.0.0.1",
         f"127.0.0.1:{server.port}.evil.example",
+        f"localhost:{server.port}",
+        f"[::1]:{server.port}",
         "",
     ):
         assert server.ask("/", cookie=cookie, host=host).status in (400, 421), host
-    assert server.ask("/", cookie=cookie, host=f"localhost:{server.port}").status == 200
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "PROPFIND"])
@@ -319,6 +353,77 @@ def test_a_log_is_followed_while_it_grows_also_a_line_without_an_end(serve: Serv
     go.touch()
     lines = [line for event in stream.until_over() for line in event.get("lines", [])]
     assert lines == ["half and whole", "same", "same"]
+
+
+def test_a_file_whose_name_is_no_text_is_left_out_and_the_page_goes_on(serve: Serve) -> None:
+    server = serve()
+    cookie = server.log_in(server.address())
+    script = "cd $GPUSCHED_RUN_DIR; touch good.txt; touch \"$(printf 'caf\\351.txt')\""
+    assert server.command.run("run", "-d", "--num-gpus", "0", "--", "sh", "-c", script).returncode == 0
+    assert server.command.run("wait", "run-1").returncode == 0
+    events = Stream(server, cookie, "/job/events?id=run-1").until_over()
+    assert [one["name"] for event in events for one in event.get("files", [])] == ["good.txt"]
+
+
+def test_of_a_progress_bar_the_last_part_alone_is_sent(serve: Serve) -> None:
+    server = serve()
+    cookie = server.log_in(server.address())
+    script = "i=0; while [ $i -lt 20000 ]; do printf '\\r%05d of 20000' $i; i=$((i+1)); done; exec sleep 600"
+    assert server.command.run("run", "-d", "--num-gpus", "0", "--", "sh", "-c", script).returncode == 0
+    stream = Stream(server, cookie, "/job/events?id=run-1")
+    lengths: list[int] = []
+
+    def at_the_end() -> bool:
+        lines = stream.next().get("unfinished", [])
+        lengths.extend(map(len, lines))
+        return any("19999 of" in line for line in lines)
+
+    until(at_the_end, "it has come to its end")
+    assert max(lengths) < 100
+
+
+def test_a_large_result_is_refused_and_streams_have_a_bound(serve: Serve) -> None:
+    server = serve()
+    cookie = server.log_in(server.address())
+    script = "cd $GPUSCHED_RUN_DIR; truncate -s 65M large; truncate -s 3M small"
+    assert server.command.run("run", "-d", "--num-gpus", "0", "--", "sh", "-c", script).returncode == 0
+    assert server.command.run("wait", "run-1").returncode == 0
+    refused = server.ask("/job/file?id=run-1&name=large", cookie=cookie)
+    assert (refused.status, b"more than 64 MiB" in refused.body) == (404, True)
+    assert len(server.ask("/job/file?id=run-1&name=small", cookie=cookie).body) == 3 << 20
+    streams = [Stream(server, cookie) for _ in range(100)]
+    for stream in streams:
+        stream.next()
+    assert server.ask("/events", cookie=cookie).status == 503
+    for stream in streams:
+        stream.close()
+    until(lambda: server.ask("/events", cookie=cookie).status == 200, "there is room again")
+
+
+@pytest.mark.slow
+def test_connections_that_ask_for_nothing_are_closed_and_then_there_is_room(serve: Serve) -> None:
+    server = serve()
+    cookie = server.log_in(server.address())
+    silent = [socket.create_connection(("127.0.0.1", server.port), PATIENCE_S) for _ in range(305)]
+    for number, one in enumerate(silent):
+        one.sendall(b"GET / HTTP/1.1\r\nHost: " if number % 2 else b"")  # half of them begin a request
+    until(lambda: server.ask("/moment", cookie=cookie).status == 200, "they were closed")
+    for one in silent:
+        assert one.recv(1000)[:12] in (b"", b"HTTP/1.1 503")
+        one.close()
+
+
+def test_a_click_is_for_the_job_of_that_id_and_not_for_another_one_of_that_name(serve: Serve) -> None:
+    server = serve()
+    cookie = server.log_in(server.address())
+    for name in ("a", "run-1"):
+        words = ("run", "-d", "--hold", "--fraction", "0.5", "--name", name, "--", "true")
+        assert server.command.run(*words).returncode == 0
+    server.command.run("stop", "a")
+    assert server.command.run("rm", "a").returncode == 0
+    for name in ("run-1", "a"):
+        assert do(server, cookie, {"do": "kill", "job": name}).status == 404, name
+    assert json.loads(server.command.run("ps", "--json", "run-2").stdout)["jobs"][0]["state"] == "queued"
 
 
 def test_a_job_that_there_is_not_and_one_that_has_no_log_are_a_sentence(serve: Serve) -> None:

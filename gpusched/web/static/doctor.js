@@ -1,5 +1,5 @@
 // What is wrong with the host, as `gpusched doctor` finds it.
-import { $, ask, make, show } from "/draw.js";
+import { $, ask, at, make, show } from "/draw.js";
 
 const STATES = ["error", "warning", "ok"];
 
@@ -7,7 +7,7 @@ async function check() {
   show($("doctor-status"), "It takes some seconds.");
   $("doctor-again").disabled = true;
   try {
-    const found = await ask("/doctor");
+    const found = await ask(at("/doctor"));
     const sorted = found.findings.toSorted((one, other) => STATES.indexOf(one.state) - STATES.indexOf(other.state));
     $("findings").replaceChildren(...sorted.map((one) =>
       make("li", { class: one.state }, make("strong", {}, `${one.state}: ${one.check}`), make("span", { class: "found" }, one.found), one.cure ? make("span", { class: "why" }, one.cure) : null)));

@@ -75,10 +75,59 @@ export function jobOf(hash) {
   }
 }
 
+// The login left a key behind the # of the address. It is kept for this server alone: the cookie goes to all ports.
+// Another tab may log in again: it is read anew each time.
+let ownKey = null;
+if (location.hash.startsWith("#key=")) {
+  ownKey = location.hash.slice("#key=".length);
+  history.replaceState(null, "", location.pathname);
+  try {
+    localStorage.setItem("key", ownKey);
+  } catch { // then it is this tab's alone
+  }
+}
+
+function keyOfLogin() {
+  try {
+    return localStorage.getItem("key") ?? ownKey;
+  } catch {
+    return ownKey;
+  }
+}
+
+// Has these elements as children. Those that stay are not moved: one that has the focus, or is read aloud, would lose it.
+// One in the place of another, with the same data-key, gets its focus.
+export function fill(parent, children) {
+  const wanted = new Set(children);
+  const lost = [...parent.children].filter((one) => !wanted.has(one));
+  const focused = lost.find((one) => one.contains(document.activeElement));
+  const tag = document.activeElement?.tagName;
+  for (const one of lost) one.remove();
+  children.forEach((child, index) => {
+    if (parent.children[index] !== child) parent.insertBefore(child, parent.children[index] ?? null);
+  });
+  if (focused?.dataset.key) children.find((one) => one.dataset.key === focused.dataset.key)?.querySelector(tag)?.focus({ preventScroll: true });
+}
+
+// The same, but of texts: where only those differ the elements stay, and what a person has selected.
+export function fillTexts(parent, children) {
+  const before = [...parent.children];
+  if (before.length !== children.length || children.some((one, index) => one.tagName !== before[index].tagName)) {
+    parent.replaceChildren(...children);
+    return;
+  }
+  children.forEach((one, index) => {
+    if (one.textContent !== before[index].textContent) before[index].textContent = one.textContent;
+  });
+}
+
 // The address of a path of this server, or through it of another host's.
 export function at(path, host, given = {}) {
-  const query = new URLSearchParams(host ? { ...given, host } : given).toString();
-  return query ? `${path}?${query}` : path;
+  const query = new URLSearchParams(Object.entries(given).flatMap(([name, value]) => (Array.isArray(value) ? value.map((one) => [name, one]) : [[name, value]])));
+  if (host) query.set("host", host);
+  const key = keyOfLogin();
+  if (key) query.set("key", key);
+  return query.size ? `${path}?${query}` : path;
 }
 
 export async function ask(path, options) {

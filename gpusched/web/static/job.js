@@ -1,5 +1,5 @@
 // One job: what it is, its curves, its game, its processes, its log, its results; and what can be done to it.
-import { $, ask, at, cell, gib, jobAddress, make, show, span } from "/draw.js";
+import { $, ask, at, cell, fill, fillTexts, gib, jobAddress, make, show, span } from "/draw.js";
 import { mayAct, time } from "/status.js";
 
 const ENDED = new Set(["succeeded", "failed", "cancelled", "lost"]);
@@ -12,8 +12,8 @@ const STORED_MS = 1500; // after its end the daemon writes what it used
 const ACTIONS = {
   stop: { text: "Stop", ask: (job) => `Stop ${job}? Its processes get SIGTERM and their grace to save their work.`, fits: (job) => !ENDED.has(job.state) },
   kill: { text: "Kill", ask: (job) => `Kill ${job}? Its processes end at once, and save nothing.`, fits: (job) => !ENDED.has(job.state) && job.state !== "queued" },
-  hold: { text: "Hold", ask: (job) => `Keep ${job} from starting?`, fits: (job) => job.state === "queued" && !job.held },
-  release: { text: "Release", ask: (job) => `Let ${job} start when its turn comes?`, fits: (job) => job.state === "queued" && job.held },
+  hold: { text: "Hold", ask: (job) => `Keep ${job} from starting?`, fits: (job) => !job.held && (job.is_array ? !ENDED.has(job.state) : job.state === "queued") },
+  release: { text: "Release", ask: (job) => `Let ${job} start when its turn comes?`, fits: (job) => job.held && !ENDED.has(job.state) },
   priority: { text: "Priority", ask: (job) => `Which priority has ${job}? A higher one comes first.`, fits: (job) => job.state === "queued", value: true },
   rerun: { text: "Run again", ask: (job) => `Queue the same as ${job} again?`, fits: () => true },
 };
@@ -43,7 +43,7 @@ function drawFacts() {
   $("job-state").className = `state ${job.state}`;
   show($("job-state"), job.text);
   show($("job-why"), job.why ?? job.note ?? job.message);
-  $("job-facts").replaceChildren(
+  fillTexts($("job-facts"), [
     ...fact("On", host),
     ...fact("Command", job.what),
     ...fact("Parameters", Object.entries(job.parameters).map(([name, value]) => (value ? `${name} = ${value}` : name)).join(", ")),
@@ -60,7 +60,7 @@ function drawFacts() {
     ...fact("Start", job.attempt ? `${job.attempt + 1}, it was started again` : null),
     ...fact("User", job.user),
     ...fact("Directory", job.cwd),
-    ...fact("Its files", job.run_dir));
+    ...fact("Its files", job.run_dir)]);
   const fitting = Object.keys(ACTIONS).filter((name) => mayAct(host) && ACTIONS[name].fits(job));
   const buttons = [...$("job-actions").children];
   if (fitting.join() !== buttons.map((one) => one.dataset.do).join()) { // else a button that has the focus would lose it
@@ -80,6 +80,7 @@ async function act(name) {
   $("confirm-yes").textContent = action.text;
   $("confirm-label").hidden = !action.value;
   $("confirm-value").value = job.priority;
+  $("confirm-value").required = Boolean(action.value);
   dialog.returnValue = "no";
   dialog.showModal();
   await new Promise((done) => dialog.addEventListener("close", done, { once: true }));
@@ -194,10 +195,15 @@ function drawFiles(files) {
   section("files", files.length > 0);
   const address = (file) => at("/job/file", host, { id, name: file.name, changed: file.changed });
   const size = (bytes) => (bytes < 1024 ? `${bytes} B` : bytes < 1 << 20 ? `${(bytes / 1024).toFixed(1)} KiB` : gib(Math.round(bytes / (1 << 20))));
-  $("pictures").replaceChildren(...files.filter((one) => one.picture).slice(0, 12).map((file) =>
-    make("figure", {}, make("img", { src: address(file), alt: file.name, loading: "lazy" }), make("figcaption", {}, file.name))));
-  $("files").replaceChildren(...files.map((file) =>
-    make("li", {}, make("a", { href: address(file), download: file.name.split("/").at(-1) }, file.name), ` ${size(file.bytes)}, ${new Date(1000 * file.changed).toLocaleString()}`)));
+  const known = new Map([...$("pictures").children, ...$("files").children].map((one) => [one.dataset.stamp, one]));
+  const kept = (file, kind, draw) => { // what has not changed stays, and a picture is not fetched again
+    const stamp = [kind, file.name, file.bytes, file.changed].join("/");
+    return known.get(stamp) ?? draw({ "data-stamp": stamp, "data-key": file.name });
+  };
+  fill($("pictures"), files.filter((one) => one.picture).slice(0, 12).map((file) => kept(file, "picture", (data) =>
+    make("figure", data, make("img", { src: address(file), alt: file.name, loading: "lazy" }), make("figcaption", {}, file.name)))));
+  fill($("files"), files.map((file) => kept(file, "file", (data) =>
+    make("li", data, make("a", { href: address(file), download: file.name.split("/").at(-1) }, file.name), ` ${size(file.bytes)}, ${new Date(1000 * file.changed).toLocaleString()}`))));
 }
 
 async function drawMembers() {
@@ -207,8 +213,8 @@ async function drawMembers() {
     if (asked !== id) return; // another job is shown meanwhile
     section("members", found.members.length > 0);
     $("members-head").replaceChildren(make("tr", {}, ...["Member", ...found.names, "State", "Time", "Score"].map((name) => make("th", { scope: "col" }, name))));
-    $("members").replaceChildren(...found.members.map((one) =>
-      make("tr", {}, make("th", { scope: "row" }, make("a", { href: jobAddress(one.id, host) }, one.id)),
+    fill($("members"), found.members.map((one) =>
+      make("tr", { "data-key": one.id }, make("th", { scope: "row" }, make("a", { href: jobAddress(one.id, host) }, one.id)),
         ...found.names.map((name) => cell(one.parameters[name] ?? "", "", name)),
         cell(one.state, `state ${one.state}`, "state"),
         cell(one.seconds === null ? "-" : span(one.seconds), "", "time"),
@@ -233,15 +239,12 @@ async function drawUsage() { // of a job that runs it is a minute old at most
   }
 }
 
-function lastPart(line) { // of a progress bar that was drawn again and again on one line
-  const bare = line.endsWith("\r") ? line.slice(0, -1) : line;
-  return bare.slice(bare.lastIndexOf("\r") + 1).replace(/\x1b\[[0-9;?]*[A-Za-z]/g, "");
-}
+const plain = (line) => line.replace(/\x1b\[[0-9;?]*[A-Za-z]/g, "");
 
 function addLines(part) {
-  lines.push(...part.lines.map(lastPart));
+  lines.push(...part.lines.map(plain));
   lines.splice(0, lines.length - MOST_LINES);
-  $("log").textContent = [...lines, ...part.unfinished.map(lastPart)].join("\n");
+  $("log").textContent = [...lines, ...part.unfinished.map(plain)].join("\n");
   if ($("log-follow").checked) $("log").scrollTop = $("log").scrollHeight;
 }
 
@@ -322,7 +325,9 @@ function follow() {
       forget();
       return;
     }
-    show($("job-problem"), `${wanted} cannot be shown now: ${host ? `${host} is away, or ` : ""}too many pages are open`);
+    ask(at("/hosts")).then(
+      () => show($("job-problem"), `${wanted} cannot be shown now: ${host ? `${host} is away, or ` : ""}too many pages are open`),
+      (error) => show($("job-problem"), error.message)); // such as a login that is over
     setTimeout(() => events === opened && refollow(), RETRY_MS);
   };
 }

@@ -10,7 +10,7 @@ let current = null;
 
 function route() {
   const [, name] = /^#\/(\w*)/.exec(location.hash) ?? [];
-  const view = name in VIEWS && name !== "status" ? name : "status";
+  const view = Object.hasOwn(VIEWS, name ?? "") && name !== "status" ? name : "status";
   if (current !== null) VIEWS[current].closeView?.();
   for (const one of Object.keys(VIEWS)) $(`${one}-view`).hidden = one !== view;
   for (const link of document.querySelectorAll("nav a")) {

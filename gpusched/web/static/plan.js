@@ -1,5 +1,5 @@
 // Try a plan: what is typed and moved is planned again, by the planner itself.
-import { $, ask, bar, gib, legendEntry, make, show } from "/draw.js";
+import { $, ask, at, bar, gib, legendEntry, make, show } from "/draw.js";
 
 const KEPT = { jobs: ["others", "jobs that have it"], foreign: ["foreign", "processes of no job"], reserved: ["reserved", "kept by the driver"], headroom: ["headroom", "kept free"], free: ["free", "free"] };
 let filled = false;
@@ -10,7 +10,7 @@ function option(value, text = value) {
 }
 
 async function fill() {
-  const found = await ask("/choices");
+  const found = await ask(at("/choices"));
   $("plan-workload").replaceChildren(...found.workloads.map((one) => option(one)));
   $("plan-machine").replaceChildren(...found.machines.map((one) => option(one, one === "here" ? "this host" : one)));
   $("plan-policy").replaceChildren(option("", "by default"), ...found.policies.map((one) => option(one)));
@@ -52,7 +52,7 @@ async function plan() {
   for (const name of ["learner", "actor"]) $(`plan-${name}-text`).textContent = given[`${name}_memory`] ? gib(Number($(`plan-${name}`).value)) : "as the workload asks";
   $("plan-command").textContent = command(given);
   try {
-    const found = await ask(`/plan?${new URLSearchParams(given)}`);
+    const found = await ask(at("/plan", "", given));
     if (number !== asked) return; // another one was asked for meanwhile
     show($("plan-error"), found.error ? `${found.error}. ${found.hint}` : "");
     if (!found.error) draw(found);

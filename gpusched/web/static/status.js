@@ -1,6 +1,6 @@
 // GPUs and jobs of this host, and of others. The whole moment of each is fetched once; then come the changes, each with
 // its number.
-import { $, ask, at, bar, cell, gib, jobAddress, jobOf, legendEntry, make, runs, shape, show, span } from "/draw.js";
+import { $, ask, at, bar, cell, fill, gib, jobAddress, jobOf, legendEntry, make, runs, shape, show, span } from "/draw.js";
 
 const ENDED = new Set(["succeeded", "failed", "cancelled", "lost"]);
 const KINDS = { foreign: "processes of no job", other: "used, not known by whom", others: "jobs of others", reserved: "kept by the driver", free: "free" };
@@ -128,7 +128,7 @@ function row(machine, job) {
   if (job.members) state.append(make("progress", { max: job.members.count, value: job.members.ended, "aria-label": `${job.members.ended} of ${job.members.count} members have ended` }));
   if (job.why) state.append(reason(machine, job));
   const score = typeof job.score === "number" ? job.score.toFixed(2) : "-";
-  return make("tr", {}, title, state,
+  return make("tr", { "data-key": keyOf(machine, job.id) }, title, state,
     cell(job.processes ? (job.running ? `${job.running}/${job.processes}` : String(job.processes)) : "-", "number", "processes"),
     cell(job.devices.length ? (job.simulated ? "~" : "") + runs(job.devices) : "-", "", "GPUs"),
     cell(job.memory ? gib(job.memory) : "-", "number", "memory"),
@@ -156,8 +156,7 @@ function drawJobs() { // rows that stay as they are are not drawn again
     now.set(keyOf(one, job.id), before?.job === job ? before : { job, row: row(one, job) });
   }
   const rows = [...now.values()].map((one) => one.row);
-  const place = $("jobs");
-  if (rows.length !== place.childElementCount || rows.some((one, index) => place.children[index] !== one)) place.replaceChildren(...rows);
+  fill($("jobs"), rows);
   for (const { job, row: one } of now.values()) {
     const text = time(job);
     const box = one.querySelector(".time");
@@ -277,12 +276,12 @@ function news(machine, part) {
 }
 
 async function follow() {
-  if (machines.size === 1) for (const one of (await ask("/hosts")).hosts) machines.set(one.name, newMachine(one.name, one.read_only));
+  if (machines.size === 1) for (const one of (await ask(at("/hosts"))).hosts) machines.set(one.name, newMachine(one.name, one.read_only));
   await fetchMachine(here);
   if (!wantsEvents) return;
   events?.close();
   const others = [...machines.values()].filter((one) => one !== here);
-  events = new EventSource(`/events?${new URLSearchParams([["after", here.moment.number], ...others.map((one) => ["host", one.name])])}`);
+  events = new EventSource(at("/events", "", { after: here.moment.number, host: others.map((one) => one.name) }));
   events.onmessage = (event) => news(here, JSON.parse(event.data));
   for (const one of others) events.addEventListener(`at-${one.name}`, (event) => news(one, JSON.parse(event.data)));
   events.onerror = () => {
