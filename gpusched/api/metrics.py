@@ -26,9 +26,17 @@ class Metrics(NamedTuple):
         _write(Path(path), self.text)
 
     def write_mapping(self, directory: str | os.PathLike[str]) -> None:
-        """Write a file for each GPU into a directory, with a job in each line. Raises HostFault."""
-        for index, jobs in self.jobs_by_gpu.items():
-            _write(Path(directory) / index, jobs)
+        """Write a file for each GPU into a directory, with a job in each line. Raises HostFault.
+
+        A file there of a GPU that is there no more is made empty.
+        """
+        place = Path(directory)
+        try:
+            gone = [one.name for one in place.iterdir() if one.name.isdecimal() and one.name not in self.jobs_by_gpu]
+        except OSError:
+            gone = []
+        for index, jobs in (*self.jobs_by_gpu.items(), *((name, "") for name in gone)):
+            _write(place / index, jobs)
 
 
 def metrics() -> Metrics:

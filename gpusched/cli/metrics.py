@@ -1,5 +1,6 @@
 """`gpusched metrics`: the status as numbers for Prometheus."""
 
+import signal
 import time
 from typing import Annotated
 
@@ -33,14 +34,21 @@ def metrics(
         raise UsageError("--every writes files again and again, and none is named", "add --output FILE")
     pause_s = None if every is None else parse_seconds(every, "--every")
     read = metrics_reader()
-    while True:
-        found = read()
-        if output is None and dcgm_mapping is None:
-            print(found.text, end="")
-        if output is not None:
-            found.write(output)
-        if dcgm_mapping is not None:
-            found.write_mapping(dcgm_mapping)
-        if pause_s is None:
-            return
-        time.sleep(pause_s)
+    if pause_s is not None:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the end below
+    found = read()
+    try:
+        while True:
+            if output is None and dcgm_mapping is None:
+                print(found.text, end="")
+            if output is not None:
+                found.write(output)
+            if dcgm_mapping is not None:
+                found.write_mapping(dcgm_mapping)
+            if pause_s is None:
+                return
+            time.sleep(pause_s)
+            found = read()
+    finally:
+        if pause_s is not None and dcgm_mapping is not None:  # else the exporter would name jobs that have ended
+            found._replace(jobs_by_gpu=dict.fromkeys(found.jobs_by_gpu, "")).write_mapping(dcgm_mapping)

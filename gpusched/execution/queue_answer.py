@@ -19,11 +19,12 @@ QUEUE_PATIENCE_S: Final = 1.0
 
 
 class QueueAnswer(NamedTuple):
-    """The jobs that live, and who is idle; `problem`: why the daemon did not answer."""
+    """The jobs that live, and who is idle; `problem`: why the daemon did not answer. `listens`: one runs."""
 
     jobs: tuple[JobStatus, ...]
     problem: str | None = None
     idle: Idle = Idle()
+    listens: bool = True
 
 
 def with_idle(inventory: Inventory, idle: Idle) -> Inventory:
@@ -52,7 +53,7 @@ def ask_queue(settings: Settings) -> QueueAnswer:
 
     try:
         if listener(control_socket(settings)) is None:
-            return QueueAnswer(waiting_on_disk(settings))
+            return QueueAnswer(waiting_on_disk(settings), listens=False)
         from gpusched.control.client import Client
         from gpusched.control.messages import Jobs, ListJobs
 

@@ -43,7 +43,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     `jobs` are those that live, oldest first, then those that ended within the last hour, latest first; those that wait
     are known to the daemon alone, and `queue_problem` is why it did not list them. `load` is the host's load
-    average over a minute, None where it is not this host's moment. `default_machine`: what the configuration has plans
+    average over a minute, None where it is not this host's moment. `daemon_runs`: whether one does; without one no job
+    that waits starts, and which of them are held is not known. `default_machine`: what the configuration has plans
     made for instead of this host.
     """
 
@@ -54,6 +55,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     time: float
     load: float | None = None
     queue_problem: str | None = None
+    daemon_runs: bool = True
     default_machine: str | None = None
 
 
@@ -100,6 +102,7 @@ def _of_this_host(probe: "NvmlProbe", settings: Settings, kept: Snapshot | None)
         time=now,
         load=os.getloadavg()[0],
         queue_problem=problem,
+        daemon_runs=queue.listens,
         default_machine=settings.default_machine,
     )
 

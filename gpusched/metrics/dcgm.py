@@ -13,7 +13,7 @@ __all__ = ["jobs_by_gpu"]
 
 
 def jobs_by_gpu(moment: Snapshot) -> Mapping[str, str]:
-    """Return the content of each GPU's file by its name; empty for a GPU without jobs, whose old one must go."""
+    """Return the content of each GPU's file by its name; empty for a GPU without jobs."""
     on = {device.uuid: str(device.index) for device in moment.inventory.devices}
     jobs: dict[str, dict[str, None]] = {index: {} for index in on.values()}
     for lease in moment.leases:

@@ -13,6 +13,7 @@ from gpusched.model.device import Device
 from gpusched.model.lease import Holder, Lease
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobState, JobStatus, ReplicaStatus, waited_s
 from gpusched.planner.capacity import budgets
+from gpusched.probe.drained import drained_by
 
 __all__ = ["MOST_JOBS", "MOST_REPLICAS", "Family", "families"]
 
@@ -49,18 +50,20 @@ def families(moment: Snapshot, version: str, headroom: int) -> Iterator[Family]:
     replicas = [
         _Placed(job, one) for job in shown for one in job.replicas if one.state not in REPLICA_TERMINAL and job.replicas
     ]
+    waits = any(job.state is JobState.QUEUED or job.array is not None for job in jobs)
+    is_up = moment.queue_problem is None and (moment.daemon_runs or not waits)
     omitted = [(("job",), len(begun) - len(shown)), (("replica",), max(0, len(replicas) - MOST_REPLICAS))]
     found = [
         Family("gpusched_build_info", "The version of gpusched.", ("version",), [((version,), 1)]),
         Family(
             "gpusched_queue_up",
-            "0: the daemon did not answer, and what waits is not known.",
+            "0: jobs wait and no daemon starts them, or it did not answer, and what waits is not known.",
             (),
-            [((), moment.queue_problem is None)],
+            [((), is_up)],
         ),
         Family("gpusched_series_omitted", "Jobs and replicas without series: too many.", ("kind",), omitted),
         *_of_devices(moment, headroom),
-        *_of_queue(jobs, moment.time),
+        *_of_queue(jobs, moment.time, is_up=is_up),
         *_of_jobs(shown, moment.time),
         *_of_replicas(replicas[:MOST_REPLICAS], moment),
     ]
@@ -78,6 +81,8 @@ def _of_devices(moment: Snapshot, headroom: int) -> Iterator[Family]:
     for name, text, number in _DEVICE_NUMBERS:
         kind = "counter" if name.endswith("_total") else "gauge"
         yield Family(f"gpusched_device_{name}", text, ("uuid",), list(_known(devices, number)), kind)
+    drains = [((one.uuid, by), float(drained_by(one) == by)) for one in devices for by in ("person", "fault")]
+    yield Family("gpusched_device_drained", "Whether it is given to no new job, and by whom.", ("uuid", "by"), drains)
     reasons = [((one.uuid, reason), 1.0) for one in devices for reason in one.slowed_by or ()]
     yield Family("gpusched_device_slowed", "Why its clocks are low just now.", ("uuid", "reason"), reasons)
     held: dict[tuple[str, str], float] = {}
@@ -100,7 +105,7 @@ def _own_user(jobs: Sequence[JobStatus]) -> str:
     return next((job.user for job in jobs if job.user), "")
 
 
-def _of_queue(jobs: Sequence[JobStatus], now: float) -> Iterator[Family]:
+def _of_queue(jobs: Sequence[JobStatus], now: float, *, is_up: bool) -> Iterator[Family]:
     counts = dict.fromkeys(_LIVE, 0)
     for job in jobs:
         counts[job.state] += 1 if job.array is None else 0
@@ -112,9 +117,16 @@ def _of_queue(jobs: Sequence[JobStatus], now: float) -> Iterator[Family]:
         ("state",),
         [((str(state),), count) for state, count in counts.items()],
     )
-    waits = [waited_s(job, now) or 0.0 for job in jobs if job.state is JobState.QUEUED and not job.held]
-    text = "For how long the job has waited that waits longest, of those that may start; 0: none waits."
-    yield Family("gpusched_queue_oldest_wait_seconds", text, (), [((), max(waits, default=0.0))])
+    if is_up:  # else what is held, and when it may start, is not known
+        waits = [now - max(job.created, job.at or 0.0) for job in jobs if _may_start(job, now)]
+        text = "For how long the job has waited that waits longest, of those that may start; 0: none waits."
+        yield Family("gpusched_queue_oldest_wait_seconds", text, (), [((), max(0.0, *waits, 0.0))])
+
+
+def _may_start(job: JobStatus, now: float) -> bool:
+    """Return whether a job, or a member of an array, waits that is not held and whose time has come."""
+    waits = job.state is JobState.QUEUED if job.array is None else job.array.waiting > 0
+    return waits and not job.held and (job.at is None or job.at <= now)
 
 
 def _of_jobs(jobs: Sequence[JobStatus], now: float) -> Iterator[Family]:
@@ -217,10 +229,6 @@ def _ratio(percent: int | None) -> float | None:
     return None if percent is None else percent / 100
 
 
-def _is_drained(device: Device) -> float:
-    return float(device.health != "ok" and (device.problem or "").startswith("drained"))
-
-
 _DEVICE_NUMBERS: Final[Sequence[tuple[str, str, Callable[[Device], float | None]]]] = (
     ("memory_total_bytes", "Its memory.", lambda one: _bytes(one.memory_total_mib)),
     ("memory_used_bytes", "What is used of it.", lambda one: _bytes(one.memory_used_mib)),
@@ -232,5 +240,4 @@ _DEVICE_NUMBERS: Final[Sequence[tuple[str, str, Callable[[Device], float | None]
     ("energy_joules_total", "What it has used since the driver was loaded.", lambda one: one.energy_j),
     ("ecc_errors_total", "Memory errors that could not be corrected, since the reset.", lambda one: one.ecc_errors),
     ("healthy", "Whether it can be used.", lambda one: float(one.health == "ok")),
-    ("drained", "Whether gpusched gives it to no new job.", _is_drained),
 )

@@ -3,9 +3,11 @@
 The daemon writes that file; what plans or shows reads it. Why a device is drained is decided elsewhere.
 """
 
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final, Literal
 
 import msgspec
 
@@ -14,10 +16,14 @@ from gpusched.linux.files import replace_file
 from gpusched.linux.regular_files import read_regular
 from gpusched.model.device import Device, Inventory
 
-__all__ = ["Drained", "lift", "mark", "read_drained", "write_drained"]
+__all__ = ["Drained", "drained_by", "lift", "mark", "read_drained", "write_drained"]
 
 _FILE = "drained.json"
 _MOST_BYTES = 1 << 22
+
+
+_DRAINED: Final = "drained since "
+_BY_FAULT: Final = ", after a fault"
 
 
 class Drained(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,11 +89,19 @@ def mark(inventory: Inventory, drained: Mapping[str, Drained]) -> Inventory:
         why = known.get(device.uuid) or boards.get(device.index)
         if device.health != "ok" or why is None:
             return device
-        return msgspec.structs.replace(
-            device, health="error", problem=f"drained since {_when(why.since)}: {why.reason}"
-        )
+        fault = _BY_FAULT if why.boot_id else ""
+        problem = f"{_DRAINED}{_when(why.since)}{fault}: {why.reason}"
+        return msgspec.structs.replace(device, health="error", problem=problem)
 
     return msgspec.structs.replace(inventory, devices=tuple(marked(device) for device in inventory.devices))
+
+
+def drained_by(device: Device) -> Literal["person", "fault"] | None:
+    """Return by whom a device of a marked inventory is drained; None if it is not."""
+    problem = device.problem or ""
+    if device.health == "ok" or not problem.startswith(_DRAINED):
+        return None
+    return "fault" if re.match(rf"{_DRAINED}[-\d: ]+{_BY_FAULT}: ", problem) else "person"
 
 
 def _when(since: float) -> str:

@@ -64,7 +64,13 @@ def job_rows(jobs: Sequence[JobStatus], now: float) -> list[dict[str, object]]:
     for array, states in ends.items():
         worst = max(states, key=lambda state: (state in (JobState.FAILED, JobState.LOST), states[state]))
         text = ", ".join(f"{count} {state}" for state, count in states.items())
-        rows[array] |= {"state": worst, "text": f"members: {text}", "why": None, "started": None, "score": None}
+        rows[array] |= {
+            "state": worst,
+            "text": f"in the last hour: {text}",
+            "why": None,
+            "started": None,
+            "score": None,
+        }
     return list(rows.values())
 
 

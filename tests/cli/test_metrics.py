@@ -37,19 +37,28 @@ def test_it_prints_what_prometheus_reads_also_without_a_daemon_and_starts_none(c
         assert checked.returncode == 0
 
 
-def test_files_are_replaced_again_and_again_until_it_is_ended(command: Command, tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_files_are_replaced_again_and_again_until_it_is_ended(
+    command: Command, tmp_path: Path, end: signal.Signals
+) -> None:
     out, mapping = tmp_path / "gpusched.prom", tmp_path / "jobs"
     mapping.mkdir()
+    (mapping / "7").write_text("snake-1\n")
+    (mapping / "not ours").write_text("kept")
     run = command.start("metrics", "--output", str(out), "--dcgm-mapping", str(mapping), "--every", "0.1")
     until(out.exists, "the first file")
     first = out.stat()
     assert oct(first.st_mode)[-3:] == "644", "node_exporter is another user"
     until(lambda: out.stat().st_ino != first.st_ino, "another one")
     assert out.read_text().endswith("\n")
-    assert sorted(path.name for path in mapping.iterdir() if path.suffix != ".tmp") == ["0", "1"]
-    run.send_signal(signal.SIGINT)
+    assert sorted(path.name for path in mapping.iterdir() if path.suffix != ".tmp") == ["0", "1", "7", "not ours"]
+    assert (mapping / "7").read_text() == "", "of a GPU that is there no more"
+    (mapping / "0").write_text("snake-1\n")
+    run.send_signal(end)
     printed, _ = run.communicate(timeout=PATIENCE_S)
     assert (run.returncode, printed) == (130, "")
+    assert (mapping / "0").read_text() == "", "no job is named any more"
+    assert (mapping / "not ours").read_text() == "kept"
 
 
 def test_what_cannot_be_written_or_makes_no_sense_is_refused(command: Command, tmp_path: Path) -> None:

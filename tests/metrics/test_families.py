@@ -81,7 +81,10 @@ def named(found: Series, name: str) -> list[Mapping[str, str]]:
 def test_a_replica_has_what_it_was_given_and_what_it_uses() -> None:
     busy = DeviceProcess(pid=7, memory_mib=400, sm_percent=12)
     seen = moment(
-        (device(0, busy, energy_j=77, slowed_by=("heat",)), device(1, health="error", problem="drained: xid 79")),
+        (
+            device(0, busy, energy_j=77, slowed_by=("heat",)),
+            device(1, health="error", problem="drained since 09:12, after a fault: Xid 79"),
+        ),
         (job(4, actor(0, used_mib=400, restarts=2, usage=(Usage(attempt=0, seconds=1.0, peak_mib=300),))),),
         (lease(4, 0, 7),),
     )
@@ -96,7 +99,9 @@ def test_a_replica_has_what_it_was_given_and_what_it_uses() -> None:
     assert of(found, "device_memory_foreign_bytes", uuid="GPU-0") == 600 * MIB
     assert of(found, "device_energy_joules_total", uuid="GPU-0") == 77
     assert of(found, "device_slowed", uuid="GPU-0", reason="heat") == 1
-    assert (of(found, "device_healthy", uuid="GPU-1"), of(found, "device_drained", uuid="GPU-1")) == (0, 1)
+    assert of(found, "device_healthy", uuid="GPU-1") == 0
+    assert [of(found, "device_drained", uuid="GPU-1", by=by) for by in ("person", "fault")] == [0, 1]
+    assert [of(found, "device_drained", uuid="GPU-0", by=by) for by in ("person", "fault")] == [0, 0]
     assert of(found, "job_wait_seconds", job_id="snake-4") == 50
 
 
@@ -126,6 +131,28 @@ def test_what_has_ended_and_what_waits_has_no_series_of_its_own() -> None:
     assert [labels["replica"] for labels in named(found, "replica_memory_share_bytes")] == ["actor.0"]
     assert of(found, "queue_oldest_wait_seconds") == 100
     assert len(found) < 50
+
+
+def test_the_longest_wait_is_of_what_may_start_members_of_arrays_too() -> None:
+    array = job(1, state=JobState.RUNNING, array=ArrayStatus(count=9, waiting=6, live=2), created=700.0)
+    later = job(2, state=JobState.QUEUED, started=None, created=1.0, at=2000.0)
+    begun = job(3, state=JobState.QUEUED, started=None, created=1.0, at=990.0)
+    for jobs, longest in (((array,), 300), ((later,), 0), ((begun,), 10), ((replace(array, held=True),), 0)):
+        assert of(series(moment((device(0),), jobs)), "queue_oldest_wait_seconds") == longest
+
+
+def test_without_a_daemon_the_queue_is_up_only_if_nothing_waits() -> None:
+    waits = job(1, state=JobState.QUEUED, started=None)
+    for jobs, runs, problem, up in (
+        ((waits,), True, None, 1),
+        ((waits,), False, None, 0),
+        ((), False, None, 1),
+        ((), True, "it hangs", 0),
+    ):
+        seen = replace(moment((device(0),), jobs), daemon_runs=runs, queue_problem=problem)
+        found = series(seen)
+        assert of(found, "queue_up") == up
+        assert (of(found, "queue_oldest_wait_seconds") is None) == (up == 0)
 
 
 def test_series_are_bounded_and_it_is_known_how_many_are_left_out() -> None:

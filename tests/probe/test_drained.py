@@ -8,7 +8,7 @@ import pytest
 from gpusched.errors import HostFault
 from gpusched.model.device import Device, Inventory
 from gpusched.planner.capacity import excluded_devices
-from gpusched.probe.drained import Drained, lift, mark, read_drained, write_drained
+from gpusched.probe.drained import Drained, drained_by, lift, mark, read_drained, write_drained
 
 NOW = time.time()
 XID = Drained(reason="Xid 79: it has fallen off the bus", since=NOW, boot_id="this")
@@ -54,7 +54,10 @@ def test_a_drained_device_is_an_error_with_since_when_and_why_and_the_others_are
     assert marked.devices[0] == device(0)
     assert marked.devices[1].health == "error"
     clock = time.strftime("%H:%M", time.localtime(NOW))
-    assert marked.devices[1].problem == f"drained since {clock}: Xid 79: it has fallen off the bus"
+    assert marked.devices[1].problem == f"drained since {clock}, after a fault: Xid 79: it has fallen off the bus"
+    assert [drained_by(each) for each in marked.devices] == [None, "fault"]
+    by_hand = mark(host(device(1)), {"GPU-1": Drained(reason="dust, after a fault: ours", since=NOW)})
+    assert [drained_by(each) for each in by_hand.devices] == ["person"]
 
 
 def test_a_drain_of_another_day_tells_the_day() -> None:
