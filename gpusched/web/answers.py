@@ -2,14 +2,15 @@
 
 import asyncio
 import gzip
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import msgspec
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope
 
@@ -51,6 +52,7 @@ EMPTY_PATHS: Final = frozenset({"/", *(f"/{name}" for name in _FILES)})
 
 _MOST_DIGITS: Final = 15
 _MOST_FILE: Final = 64 << 20
+_PIECE: Final = 1 << 18
 _LEAST_COMPRESSED: Final = 4096
 
 
@@ -143,11 +145,11 @@ class _Answers:
     async def job_file(self, request: Request) -> Response:
         """Answer with a file that a job left: a picture to be shown, and else one to be saved."""
         name = request.query_params.get("name", "")
-        content = await asyncio.to_thread(_content_of, _id_of(request), name)
+        pieces = _pieces(await asyncio.to_thread(_opened, _id_of(request), name))
         if (kind := picture_type(name)) is not None:
-            return Response(content, media_type=kind)
+            return StreamingResponse(pieces, media_type=kind)
         headers = {"Content-Disposition": "attachment"}  # the link of the page has the name
-        return Response(content, media_type="application/octet-stream", headers=headers)
+        return StreamingResponse(pieces, media_type="application/octet-stream", headers=headers)
 
     async def job_members(self, request: Request) -> Response:
         """Answer with what came of the members of an array."""
@@ -213,12 +215,21 @@ def _id_of(request: Request) -> str:
         raise NotFound("that is no id of a job", "choose one of the jobs") from None
 
 
-def _content_of(job_id: str, name: str) -> bytes:
-    with gpusched.job(job_id).open(name) as file:
-        content = file.read(_MOST_FILE + 1)
-    if len(content) > _MOST_FILE:
+def _opened(job_id: str, name: str) -> BinaryIO:
+    file = gpusched.job(job_id).open(name)
+    if os.fstat(file.fileno()).st_size > _MOST_FILE:
+        file.close()
         raise NotFound(f"{name} has more than {_MOST_FILE >> 20} MiB", f"it is in the directory of {job_id}")
-    return content
+    return file
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    """Yield a file, however it grows meanwhile, in pieces: many may ask for large ones at the same time."""
+    with file:
+        for _ in range(_MOST_FILE // _PIECE):
+            if not (piece := file.read(_PIECE)):
+                return
+            yield piece
 
 
 def _json(content: bytes, request: Request) -> Response:
