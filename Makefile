@@ -80,7 +80,7 @@ bench: $(READY) ## Measure all beside its peers and write docs/benchmarks.md: 40
 bench-quick: $(READY) ## A first look at the same, in five minutes; writes nothing
 	@$(BIN)/python -m bench.run --quick
 
-pictures: $(READY) ## Draw the pictures of plan, launch, status and the page again: eight minutes of an idle host
+pictures: $(READY) ## Draw the pictures of plan, launch, status and the page again: twelve minutes of an idle host
 	@$(BIN)/python -m bench.pictures
 
 sdist: $(READY) ## Build the sdist into dist/

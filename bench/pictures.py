@@ -84,7 +84,7 @@ def main() -> None:
                 drawn[name](command)
             finally:
                 command.end()
-        print(IMAGES / f"{name}.png")
+        print(f"{name}: drawn in {IMAGES}")
 
 
 def _plan(command: Command) -> None:
@@ -106,7 +106,7 @@ def _tour(command: Command) -> None:
         with Program((*_GPUSCHED, "launch", "snake", "--procs", "4", "--watch"), command.env, terminal) as program:
             for _ in range(_TOUR_FRAMES):
                 program.follow(_TOUR_EVERY_S)
-                frames.append((image_of(terminal), _TOUR_EVERY_S / 12))
+                frames.append((image_of(terminal, _TOUR_LINES), _TOUR_EVERY_S / 12))
         for words in (
             ("--num-gpus", "3", "--name", "train", "--time-limit", "2h"),
             ("--num-gpus", "2", "--name", "big", "--time-limit", "1h"),
@@ -117,7 +117,7 @@ def _tour(command: Command) -> None:
         _type("gpusched ps --why", terminal, frames)
         with Program((*_GPUSCHED, "ps", "--why"), command.env, terminal) as program:
             program.follow(_TOUR_EVERY_S)
-            frames.append((image_of(terminal), _TOUR_READ_S))
+            frames.append((image_of(terminal, _TOUR_LINES), _TOUR_READ_S))
     animate(frames, IMAGES / "tour.gif")
 
 
@@ -126,7 +126,7 @@ def _type(line: str, terminal: Terminal, frames: "list[tuple[Picture, float]]") 
     terminal.feed("\x1b[92m$\x1b[0m ")
     for begin in range(0, len(line), _TYPED):
         terminal.feed(line[begin : begin + _TYPED])
-        frames.append((image_of(terminal), _TYPED_S))
+        frames.append((image_of(terminal, _TOUR_LINES), _TYPED_S))
     terminal.feed("\r\n")
 
 

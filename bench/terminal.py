@@ -185,15 +185,15 @@ def animate(frames: "Sequence[tuple[Picture, float]]", path: Path) -> None:
     first.save(path, save_all=True, append_images=others, duration=durations, loop=0, optimize=True)
 
 
-def image_of(terminal: Terminal) -> "Picture":
-    """Return what stands on the terminal as a picture."""
+def image_of(terminal: Terminal, lines: int = 0) -> "Picture":
+    """Return what stands on the terminal as a picture, of so many lines at the least."""
     from matplotlib import get_data_path
     from PIL import Image, ImageDraw, ImageFont
 
     folder = Path(get_data_path()) / "fonts" / "ttf"
     plain, bold = (ImageFont.truetype(folder / f"DejaVuSansMono{end}.ttf", _SIZE) for end in ("", "-Bold"))
     rows = terminal.rows
-    size = (2 * _MARGIN + terminal.columns * _WIDTH, 2 * _MARGIN + len(rows) * _HEIGHT)
+    size = (2 * _MARGIN + terminal.columns * _WIDTH, 2 * _MARGIN + max(lines, len(rows)) * _HEIGHT)
     picture = Image.new("RGB", size, _PAPER)
     pen = ImageDraw.Draw(picture)
     for row, line in enumerate(rows):
