@@ -2,7 +2,8 @@
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from gpusched.api.host import Status
 from gpusched.linux.users import user_name
@@ -49,8 +50,13 @@ def _device(device: Device, parts: Sequence[Part], jobs: Sequence[JobStatus]) ->
     }
 
 
-def job_rows(jobs: Sequence[JobStatus], now: float) -> list[dict[str, object]]:
-    """Return the rows of the page's list: an array is one, also where only its members are known, as it has ended."""
+def job_rows(
+    jobs: Sequence[JobStatus], now: float, ended_arrays: Mapping[str, JobStatus] = MappingProxyType({})
+) -> list[dict[str, object]]:
+    """Return the rows of the page's list: an array is one, also where only its members are known, as it has ended.
+
+    `ended_arrays`: by id, those of which more is known than the members that are among `jobs`.
+    """
     arrays = {job.id for job in jobs if job.array is not None}
     rows: dict[str, dict[str, object]] = {}
     ends: dict[str, Counter[str]] = {}
@@ -58,6 +64,8 @@ def job_rows(jobs: Sequence[JobStatus], now: float) -> list[dict[str, object]]:
         array, bracket, _ = job.id.partition("[")
         if not bracket:
             rows[job.id] = job_row(job, now)
+        elif array in ended_arrays:
+            rows.setdefault(array, job_row(ended_arrays[array], now))
         elif array not in arrays:
             ends.setdefault(array, Counter())[job.state] += 1
             rows.setdefault(array, job_row(job, now) | {"id": array, "processes": 0, "devices": [], "memory": 0})

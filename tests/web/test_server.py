@@ -266,7 +266,7 @@ def test_an_array_is_one_row_whether_it_runs_or_has_ended(serve: Serve) -> None:
     def rows() -> list[tuple[str, str]]:
         return [(job["id"], job["text"]) for job in page.follow()["jobs"]]
 
-    until(lambda: rows() == [("run-1", "in the last hour: 2 failed, 1 succeeded")], "one row of three members")
+    until(lambda: rows() == [("run-1", "failed, 3 of 3 ended, 2 failed")], "one row of three members")
 
 
 PROGRAM = """
