@@ -71,9 +71,9 @@ def web(
             f"the page needs {(error.name or 'another package').partition('.')[0]}, which is not installed", hint
         ) from None
     if socket is not None:
-        from gpusched.web.listening import at_socket
+        from gpusched.web.listening import READY, at_socket
 
-        serve_until_input_ends(at_socket(socket), lambda: print("ready", flush=True))
+        serve_until_input_ends(at_socket(socket), lambda: print(READY, flush=True))
         return
     from gpusched.web.secret import kept_secret, write_address
 

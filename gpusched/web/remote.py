@@ -23,6 +23,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from gpusched.errors import UsageError
 from gpusched.web.body import body_of
 from gpusched.web.guard import KEY
+from gpusched.web.listening import READY
 from gpusched.web.streams import AGAIN, ALIVE, Streams, event_of
 
 __all__ = ["Remote", "Target", "target_of", "targets_of"]
@@ -44,8 +45,6 @@ _KINDS: Final = re.compile(
     r"(application/(json|octet-stream)|text/(event-stream|plain)|image/(png|jpeg|gif|webp))(;.*)?"
 )
 """What another host may send. A script or a page of it would run here, as if it were this server's."""
-
-READY: Final = "ready"
 
 
 class Target(NamedTuple):
@@ -94,7 +93,7 @@ class Remote:
         self._folder = tempfile.TemporaryDirectory(prefix="gpusched-web-")
         self._socket = str(Path(self._folder.name) / "socket")
         transport = httpx.AsyncHTTPTransport(uds=self._socket, limits=httpx.Limits(max_connections=None))
-        timeout = httpx.Timeout(_ANSWER_S, read=None)  # a stream is quiet for long
+        timeout = httpx.Timeout(_ANSWER_S)  # a stream is never quiet for as long
         self._client = httpx.AsyncClient(transport=transport, base_url="http://gpusched", timeout=timeout)
 
     @property
@@ -135,6 +134,8 @@ class Remote:
                 if line.strip() == READY.encode():
                     await self._set_away(None)
             await process.wait()
+        except ValueError:  # a line of more than 64 KiB
+            return "what ssh wrote is not understood"
         finally:
             with suppress(ProcessLookupError):
                 process.kill()
@@ -150,15 +151,16 @@ class Remote:
         name = self.target.name
         while True:
             away = self._away
-            if away is not None:
-                yield event_of(msgspec.json.encode({"away": away._asdict()}), name)
-            else:
+            if away is None:
                 yield event_of(AGAIN, name)
                 with suppress(httpx.HTTPError):
                     async with self._client.stream("GET", "/events") as answer:
                         async for line in answer.aiter_lines():
                             kind, _, content = line.partition(": ")
                             yield event_of(content.encode(), name) if kind == "data" else ALIVE
+                await asyncio.sleep(_RETRY_S[0])  # it goes away, or had no room for a stream
+                continue
+            yield event_of(msgspec.json.encode({"away": away._asdict()}), name)
             while self._away is away:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_ALIVE_S), self._changed:

@@ -5,7 +5,8 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
@@ -44,7 +45,8 @@ def serve(
 
 def serve_until_input_ends(listening: Listening, ready: Callable[[], None]) -> None:
     """Serve the page without logins, for who can open the socket, until the standard input ends or a signal comes."""
-    with closing(listening.socket):
+    with closing(listening.socket), ExitStack() as stack:
+        stack.callback(Path(listening.socket.getsockname()).unlink, missing_ok=True)
         server = _server(listening, None)
 
         def wait_for_end() -> None:

@@ -153,4 +153,5 @@ def test_a_socket_is_for_this_user_alone_and_ends_with_the_input(tmp_path: Path)
     assert process.stdin is not None
     process.stdin.close()
     assert process.wait(PATIENCE_S) == 0
+    assert not path.exists(), "it leaves nothing in /tmp"
     command.end()
