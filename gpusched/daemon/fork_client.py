@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpusched.execution.directory import JobDirectory
+from gpusched.execution.start import files_option
 from gpusched.interpreter import own_command
 from gpusched.linux.files import make_private
 from gpusched.linux.regular_files import open_regular
@@ -141,7 +142,7 @@ class ForkServerClient:
             return False
         if self._control is None and soon and now >= self._not_before:
             self._start(now)
-        content = _request(directory, nonce, environ) if self._loaded else None
+        content = _request(directory, nonce, environ, self._limit) if self._loaded else None
         return content is not None and self._send(directory, nonce, content)
 
     def receive(self, now: float) -> tuple[list[str], bool]:
@@ -274,11 +275,12 @@ def _output(log: Path | None) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _request(directory: JobDirectory, nonce: str, environ: Mapping[str, str]) -> bytes | None:
+def _request(directory: JobDirectory, nonce: str, environ: Mapping[str, str], files: tuple[int, int]) -> bytes | None:
     """Return what the guard is started with; None for what no process can have: spawn raises the reason."""
     try:
         env = tuple((os.fsencode(name), os.fsencode(value)) for name, value in environ.items())
-        argv = tuple(map(os.fsencode, own_command("gpusched.supervisor", str(directory.path), nonce)))
+        command = own_command("gpusched.supervisor", files_option(files), str(directory.path), nonce)
+        argv = tuple(map(os.fsencode, command))
     except UnicodeEncodeError:
         return None
     if any(not name or b"=" in name or b"\0" in name + value for name, value in env):

@@ -32,6 +32,7 @@ __all__ = [
     "abandon",
     "await_supervisor",
     "cancel_start",
+    "files_option",
     "has_exited",
     "prepare",
     "spawn",
@@ -73,6 +74,11 @@ def prepare(directory: JobDirectory, spec: JobSpec) -> str:
     return nonce
 
 
+def files_option(files: tuple[int, int]) -> str:
+    """Return the option of a guard that may open `files` files, softly and at the most. A forked one shows it, too."""
+    return f"--files={files[0]},{files[1]}"
+
+
 def spawn(
     directory: JobDirectory,
     nonce: str,
@@ -93,7 +99,7 @@ def spawn(
         os.close(open_regular(directory.supervisor_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT))  # raises the reason
         options = [f"--attached={','.join(map(str, streams))}"] if attached else []
         if files is not None:
-            options.append(f"--files={files[0]},{files[1]}")
+            options.append(files_option(files))
         return os.posix_spawn(
             sys.executable,
             own_command("gpusched.supervisor", *options, path, nonce),
