@@ -117,7 +117,7 @@ class Remote:
 
     async def _connected(self) -> str:
         """Run ssh until it ends; return what it complained of last."""
-        there = f"/tmp/gpusched-web-{secrets.token_hex(16)}"  # noqa: S108 (its name cannot be guessed, and it is 0600)
+        there = f"/tmp/gpusched-web-{secrets.token_hex(16)}"  # noqa: S108 (it is 0600, and no request goes there before READY)
         port = () if self.target.port is None else ("-p", str(self.target.port))
         remote = f"exec {shlex.quote(self.target.program)} web --socket {there}"
         argv = ["ssh", *_OPTIONS, *port, "-L", f"{self._socket}:{there}", "--", self.target.host, remote]
