@@ -21,7 +21,7 @@ __all__ = ["Progress"]
 
 _log: Final = logging.getLogger(__name__)
 _CHECK_S: Final = 1.0
-_WATCHED_S = 60.0
+_WATCHED_S: Final = 60.0
 
 
 def _plain(value: object) -> object:

@@ -59,7 +59,8 @@ def web(
     """Show GPUs and jobs as a page in the browser, try plans, stop jobs. Ctrl-C ends it; jobs go on.
 
     It prints an address to open. It is good for one login, and then it prints another one, for another browser. Only
-    this host can open it; from elsewhere: ssh -L 8470:127.0.0.1:8470 HOST
+    this host can open it, unless it has --address or --behind-proxy; else from elsewhere: ssh -L 8470:127.0.0.1:8470
+    HOST
 
     Example: gpusched web --host lab2=ssh://lab2
     """

@@ -13,7 +13,6 @@ from gpusched.linux.regular_files import open_regular, read_from, read_tail, tai
 
 __all__ = [
     "FRAME",
-    "WATCHED",
     "NewReports",
     "Report",
     "first_reports",
@@ -25,7 +24,7 @@ __all__ = [
 ]
 
 FRAME: Final = "frame.txt"
-WATCHED: Final = "watched"
+_WATCHED: Final = "watched"
 """A file in the job's directory: a person has watched in the last minute, so that frames are worth drawing."""
 
 _MOST_REPORTED: Final = 1 << 22  # bytes of reports between two reads
@@ -40,7 +39,7 @@ Report = Mapping[str, object]
 def watch(run_dir: Path) -> None:
     """Note that a person watches the job in that directory now. Where that cannot be noted no game is drawn."""
     with suppress(OSError):
-        descriptor = open_regular(run_dir / WATCHED, os.O_WRONLY | os.O_CREAT)
+        descriptor = open_regular(run_dir / _WATCHED, os.O_WRONLY | os.O_CREAT)
         try:
             os.utime(descriptor)
         finally:

@@ -120,7 +120,7 @@ def _of_queue(jobs: Sequence[JobStatus], now: float, *, is_up: bool) -> Iterator
     if is_up:  # else what is held, and when it may start, is not known
         waits = [now - max(job.created, job.at or 0.0) for job in jobs if _may_start(job, now)]
         text = "For how long the job has waited that waits longest, of those that may start; 0: none waits."
-        yield Family("gpusched_queue_oldest_wait_seconds", text, (), [((), max(0.0, *waits, 0.0))])
+        yield Family("gpusched_queue_oldest_wait_seconds", text, (), [((), max([0.0, *waits]))])
 
 
 def _may_start(job: JobStatus, now: float) -> bool:

@@ -80,14 +80,14 @@ def routes(feed: Feed, remotes: "Mapping[str, Remote]") -> list[BaseRoute]:
 
 
 class _Elsewhere(Route):
-    """Takes each request that names another host, but for the events, which are of all hosts."""
+    """Takes each request that names another host, but for events, which are of all hosts, and metrics, of this one."""
 
     def __init__(self, endpoint: Callable[[Request], Any]) -> None:
         super().__init__("/{path:path}", endpoint, methods=["GET", "POST"])
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Return whether this route answers a request."""
-        if scope["path"] == "/events" or "host" not in QueryParams(scope["query_string"]):
+        if scope["path"] in ("/events", "/metrics") or "host" not in QueryParams(scope["query_string"]):
             return Match.NONE, {}
         return super().matches(scope)
 

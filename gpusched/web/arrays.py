@@ -25,14 +25,17 @@ class EndedArrays:
         self._known: dict[str, JobStatus] = {}
         self._due = 0.0
 
-    def of(self, jobs: Iterable[JobStatus]) -> Mapping[str, JobStatus]:
-        """Return by id those arrays of which `jobs` has members only. One that is not known is left out."""
+    def of(self, jobs: Iterable[JobStatus], *, ask: bool) -> Mapping[str, JobStatus]:
+        """Return by id those arrays of which `jobs` has members only. One that is not known is left out.
+
+        `ask`: the daemon answers. One that hangs would keep all pages waiting.
+        """
         listed = list(jobs)
         live = {job.id for job in listed if job.array is not None}
         wanted = {array for job in listed if (array := array_of(job.id)) is not None} - live
         self._known = {array: job for array, job in self._known.items() if array in wanted}
         missing = wanted - self._known.keys()
-        if missing and self._clock() >= self._due:
+        if ask and missing and self._clock() >= self._due:
             for array in missing:
                 with suppress(GpuschedError):
                     self._known |= {job.id: job for job in self._find(array).jobs if job.state in JOB_TERMINAL}

@@ -121,7 +121,7 @@ class Logins:
         self._offer, self._metrics = offer, metrics
         self._next = self._offered()
 
-    def log_in(self, secret: str) -> "Session | None":
+    def log_in(self, secret: str) -> Session | None:
         """Return a new session; None if this is not the secret of the next login."""
         if not _equal(secret, self._next):
             return None

@@ -26,7 +26,7 @@ from gpusched.web.guard import KEY
 from gpusched.web.listening import READY
 from gpusched.web.streams import AGAIN, ALIVE, Streams, event_of
 
-__all__ = ["Remote", "Target", "target_of", "targets_of"]
+__all__ = ["Remote", "Target", "targets_of"]
 
 _TARGET: Final = re.compile(
     r"(?P<name>[\w.-]{1,64})=ssh://(?P<host>(?:[\w.-]+@)?(?:\w[\w.-]*|\[[0-9a-fA-F:.]+\]))(?::(?P<port>[0-9]{1,5}))?"
@@ -34,7 +34,7 @@ _TARGET: Final = re.compile(
     re.ASCII,
 )
 _OPTIONS: Final = (
-    *("-T", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes", "-o", "ConnectTimeout=10"),
+    *("-T", "-a", "-x", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes", "-o", "ConnectTimeout=10"),
     *("-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3", "-o", "StreamLocalBindUnlink=yes"),
 )
 _RETRY_S: Final = (2.0, 5.0, 10.0, 30.0)
@@ -57,7 +57,16 @@ class Target(NamedTuple):
     read_only: bool = False
 
 
-def target_of(typed: str) -> Target:
+def targets_of(typed: Sequence[str]) -> list[Target]:
+    """Return the hosts in words as _target_of takes. Raises UsageError for such a word, and for two of one name."""
+    found = [_target_of(one) for one in typed]
+    names = [one.name for one in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"--host: two hosts are called {twice[0]}", "give each a name of its own")
+    return found
+
+
+def _target_of(typed: str) -> Target:
     """Return the host in `lab2=ssh://[USER@]HOST[:PORT][/path/to/gpusched][,read-only]`. Raises UsageError."""
     found = _TARGET.fullmatch(typed)
     if found is None:
@@ -67,15 +76,6 @@ def target_of(typed: str) -> Target:
         )
     port = None if found["port"] is None else int(found["port"])
     return Target(found["name"], found["host"], port, found["program"] or "gpusched", found["watched"] is not None)
-
-
-def targets_of(typed: Sequence[str]) -> list[Target]:
-    """Return the hosts, as target_of does each. Raises UsageError for two of one name, too."""
-    found = [target_of(one) for one in typed]
-    names = [one.name for one in found]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise UsageError(f"--host: two hosts are called {twice[0]}", "give each a name of its own")
-    return found
 
 
 class _Away(NamedTuple):
@@ -103,12 +103,12 @@ class Remote:
 
     async def connect(self) -> None:
         """Connect again and again, until this task is cancelled."""
-        tries = 0
+        tries = 1
         try:
             while True:
                 began = time.monotonic()
                 why = await self._connected()
-                tries = 0 if time.monotonic() - began > _RETRY_S[-1] else tries + 1
+                tries = 1 if time.monotonic() - began > _RETRY_S[-1] else tries + 1
                 await self._set_away(_Away(time.time() if self._away is None else self._away.since, why))
                 await asyncio.sleep(_RETRY_S[min(tries, len(_RETRY_S)) - 1])
         finally:

@@ -56,8 +56,8 @@ class Source:
             self._status = self._read(self._status if jobs_alone else None)
             if not jobs_alone:
                 self._history.add(self._status.inventory.devices)
-            jobs = self._status.jobs
-            rows = job_rows(jobs, self._status.time, self._arrays.of(jobs))
+            jobs, answers = self._status.jobs, self._status.daemon_runs and self._status.queue_problem is None
+            rows = job_rows(jobs, self._status.time, self._arrays.of(jobs, ask=answers))
             return self._changes.of(view_of(self._status), rows)
         except Exception as error:  # noqa: BLE001 (else the pages would wait for ever)
             problem = error_of(error)

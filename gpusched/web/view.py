@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from gpusched.api.host import Status
 from gpusched.linux.users import user_name
+from gpusched.model.array import array_of
 from gpusched.model.device import Device
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
 from gpusched.render.job_format import idle_mark, members_text, state_text, what
@@ -61,8 +62,8 @@ def job_rows(
     rows: dict[str, dict[str, object]] = {}
     ends: dict[str, Counter[str]] = {}
     for job in jobs:
-        array, bracket, _ = job.id.partition("[")
-        if not bracket:
+        array = array_of(job.id)
+        if array is None:
             rows[job.id] = job_row(job, now)
         elif array in ended_arrays:
             rows.setdefault(array, job_row(ended_arrays[array], now))

@@ -27,17 +27,23 @@ class Daemon:
 def test_it_is_asked_for_once_and_where_there_is_no_answer_again_later() -> None:
     daemon = Daemon()
     arrays = EndedArrays(daemon.find, lambda: daemon.now)
-    assert arrays.of([MEMBER]) == {}
-    assert arrays.of([MEMBER]) == {}
+    assert arrays.of([MEMBER], ask=True) == {}
+    assert arrays.of([MEMBER], ask=True) == {}
     assert len(daemon.asked) == 1
     daemon.answers, daemon.now = True, 120.0
     for _ in range(3):
-        assert arrays.of([MEMBER]) == {"run-1": ARRAY}
+        assert arrays.of([MEMBER], ask=True) == {"run-1": ARRAY}
     assert len(daemon.asked) == 2
     live = replace(ARRAY, state=JobState.RUNNING)
-    assert arrays.of([MEMBER, live]) == {}, "it goes on: its own row is there"
-    assert arrays.of([MEMBER]) == {"run-1": ARRAY}
+    assert arrays.of([MEMBER, live], ask=True) == {}, "it goes on: its own row is there"
+    assert arrays.of([MEMBER], ask=True) == {"run-1": ARRAY}
     assert len(daemon.asked) == 3, "what came of it then is another thing"
+
+
+def test_a_daemon_that_does_not_answer_is_not_asked() -> None:
+    daemon = Daemon()
+    assert EndedArrays(daemon.find, lambda: daemon.now).of([MEMBER], ask=False) == {}
+    assert daemon.asked == []
 
 
 def test_its_row_has_all_members_and_without_it_those_of_the_last_hour() -> None:

@@ -1,6 +1,7 @@
 """Other hosts on the same page, through a real sshd: what is there is seen and done from here, and where it is away."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -105,11 +106,62 @@ def test_a_host_that_is_read_only_is_not_acted_on_and_no_server_stays_there_when
     cookie = server.log_in(server.address())
     assert there.run("run", "-d", "--fraction", "0.5", "--", "sleep", "600").returncode == 0
     until(lambda: moment(server, cookie, "lab2").get("jobs"), "it is seen")
-    assert post(server, cookie, "run-1", "lab2").status == 403
     until(lambda: there.job("run-1").get("state") == "running", "it runs")
+    refused = post(server, cookie, "run-1", "lab2")
+    assert (refused.status, b"shown, and not acted on" in refused.body) == (403, True)
+    assert there.run("hold", "run-1").returncode != 0, "the daemon there has worked off what was before"
+    assert there.job("run-1")["state"] == "running"
     assert any("--socket" in words for words in arguments_of(there))
     assert server.stop() == 130
     until(lambda: not any("--socket" in words for words in arguments_of(there)), "the server there has ended")
+
+
+STUB = """#!{python}
+import http.server, socketserver, sys
+class Answers(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Type", self.path.partition("replica=")[2].replace("%2F", "/"))
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{{}}")
+    def address_string(self):
+        return ""
+class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+with Server(sys.argv[-1], Answers) as server:
+    print("ready", flush=True)
+    server.serve_forever()
+"""
+
+
+def test_a_script_or_a_page_of_another_host_is_refused_and_data_is_not(
+    serve: Serve, sshd: Sshd, tmp_path: Path
+) -> None:
+    stub = tmp_path / "stub"
+    stub.write_text(STUB.format(python=sys.executable))
+    stub.chmod(0o700)
+    server = serve("--host", f"lab2=ssh://lab2{stub}", path=sshd.path)
+    cookie = server.log_in(server.address())
+
+    def asked(kind: str) -> int:
+        return server.ask(f"/job/file?host=lab2&replica={kind}", cookie=cookie).status
+
+    until(lambda: asked("application/json") == 200, "it is there")
+    for kind in ("text/html", "text/javascript", "image/svg+xml", "application/xhtml+xml", "text/css", ""):
+        assert asked(kind) == 502, kind
+    assert asked("image/png") == 200
+
+
+def test_the_secret_for_metrics_opens_those_of_this_host_alone(
+    serve: Serve, sshd: Sshd, there: Command, tmp_path: Path
+) -> None:
+    path = tmp_path / "secret"
+    server = serve("--host", f"lab2=ssh://lab2{sshd.program(there)}", "--metrics-token", str(path), path=sshd.path)
+    cookie = server.log_in(server.address())
+    until(lambda: moment(server, cookie, "lab2").get("devices"), "it is seen")
+    found = server.ask("/metrics?host=lab2", authorization=f"Bearer {path.read_text().strip()}")
+    assert (found.status, found.body.count(b"gpusched_device_info{")) == (200, 2), "the one there has three"
 
 
 def arguments_of(command: Command) -> list[list[str]]:

@@ -76,7 +76,8 @@ function drawFacts() {
 async function act(name) {
   const dialog = $("confirm");
   const action = ACTIONS[name];
-  $("confirm-text").textContent = action.ask(job.id);
+  const [asked, where] = [{ do: name, job: job.id }, host]; // the view may be of another job before it is confirmed
+  $("confirm-text").textContent = action.ask(where ? `${job.id} of ${where}` : job.id);
   $("confirm-yes").textContent = action.text;
   $("confirm-label").hidden = !action.value;
   $("confirm-value").value = job.priority;
@@ -85,10 +86,10 @@ async function act(name) {
   dialog.showModal();
   await new Promise((done) => dialog.addEventListener("close", done, { once: true }));
   if (dialog.returnValue !== "yes") return;
-  const asked = { do: name, job: job.id, ...(action.value ? { value: Number($("confirm-value").value) } : {}) };
+  if (action.value) asked.value = Number($("confirm-value").value);
   try {
     show($("job-problem"), "");
-    show($("done"), (await ask(at("/do", host), { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(asked) })).done);
+    show($("done"), (await ask(at("/do", where), { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(asked) })).done);
   } catch (error) {
     show($("job-problem"), error.message);
   }
@@ -348,6 +349,7 @@ export function pause() {
 
 export function closeView() {
   pause();
+  $("confirm").close("no");
   clearInterval(clock);
   show($("job-problem"), "");
 }
