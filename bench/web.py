@@ -57,9 +57,12 @@ class Server:
 
 
 class OpenPage(threading.Thread):
-    """A page that follows the events, and notes when each job was seen to change, and how much came."""
+    """A page that follows the events, and notes when each job was seen to change, and how much came.
 
-    def __init__(self, server: Server) -> None:
+    `asleep`: it asks for them and reads nothing.
+    """
+
+    def __init__(self, server: Server, *, asleep: bool = False) -> None:
         super().__init__(daemon=True)
         self.seen: dict[str, tuple[float, str]] = {}
         self.bytes = 0
@@ -67,7 +70,8 @@ class OpenPage(threading.Thread):
         asked = f"GET /events?after=0&key={server.key} HTTP/1.1"
         request = f"{asked}\r\nHost: 127.0.0.1:{_PORT}\r\nCookie: {server.cookie}\r\n\r\n"
         self._socket.sendall(request.encode())
-        self.start()
+        if not asleep:
+            self.start()
 
     def run(self) -> None:
         """Read until the end."""
@@ -102,6 +106,39 @@ def delays(daemon: Daemon, page: OpenPage) -> list[float]:
         until(lambda: page.seen.get(job, (0.0, ""))[1] == wanted, f"{job} is {wanted}", every_s=0.002)  # noqa: B023
         found.append(1000 * (page.seen[job][0] - began))
     return found
+
+
+def asleep(daemon: Daemon, pages: int, seconds: float) -> list[Result]:
+    """Return what a server has before and after pages read nothing, while the queue changes each second."""
+    server = Server(daemon)
+    pid = server.process.pid
+    try:
+        awake, sleeping = OpenPage(server), [OpenPage(server, asleep=True) for _ in range(pages)]
+        time.sleep(5)
+        before = memory_mb(pid)[0], _files(pid)
+        for number in range(round(seconds)):
+            daemon.client.ask(Hold(ids=(f"run-{number % _JOBS + 1}",), held=number // _JOBS % 2 == 0))
+            time.sleep(1)
+        after = memory_mb(pid)[0], _files(pid)
+        late = delays(daemon, awake)
+        for page in sleeping:
+            page.close()
+        until(lambda: _files(pid) <= after[1] - pages, "those that have gone are noticed")
+    finally:
+        server.process.terminate()
+        server.process.wait(10)
+    return [
+        ("server: RSS before", before[0], "MB", ""),
+        ("server: RSS after", after[0], "MB", "as before"),
+        ("server: open files before", before[1], "", ""),
+        ("server: open files after", after[1], "", "as before"),
+        ("a page that reads got, in all", awake.bytes / 1000, "KB", ""),
+        ("a change is seen by it after (median)", statistics.median(late), "ms", "< 300"),
+    ]
+
+
+def _files(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
 @contextmanager
@@ -170,9 +207,13 @@ def main() -> None:
         ("--seconds", 60, "how long the cost is measured"),
         ("--pages", 20, "how many pages are open"),
         ("--jobs", 2000, "how many jobs wait"),
+        ("--asleep", 0, "instead: how many pages read nothing, beside one that does"),
     )
     with full_host(typed.jobs) as daemon:
-        results = measured(daemon, typed.pages, typed.seconds)
+        if typed.asleep:
+            results = asleep(daemon, typed.asleep, typed.seconds)
+        else:
+            results = measured(daemon, typed.pages, typed.seconds)
     print_results(results, as_json=typed.json)
 
 

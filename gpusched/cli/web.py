@@ -86,7 +86,8 @@ def web(
 
     remotes = []
     if host:
-        from gpusched.web.remote import Remote, targets_of
+        from gpusched.web.remote import Remote
+        from gpusched.web.tunnel import targets_of
 
         remotes = [Remote(target) for target in targets_of(host)]
     serve(_listening(**given), show, kept_secret(metrics_token), remotes)

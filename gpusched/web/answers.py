@@ -124,7 +124,7 @@ class _Answers:
         streams = [feed_events(self._feed, int(after) if after.isdecimal() and len(after) <= _MOST_DIGITS else 0)]
         wanted = set(request.query_params.getlist("host"))
         streams += [remote.events() for name, remote in self._remotes.items() if name in wanted]
-        return self._streams.answer(merged(streams))
+        return await self._streams.answer(merged(streams))
 
     async def hosts(self, request: Request) -> Response:
         """Answer with the other hosts that this page has."""
@@ -140,7 +140,7 @@ class _Answers:
     async def job_events(self, request: Request) -> Response:
         """Answer with a stream of what one job does, and of what its processes, or one of them, write."""
         job_id, replica = _id_of(request), request.query_params.get("replica") or None
-        return self._streams.answer(read_events(lambda: JobReader(gpusched.job(job_id), replica).read))
+        return await self._streams.answer(read_events(lambda: JobReader(gpusched.job(job_id), replica).read))
 
     async def job_file(self, request: Request) -> Response:
         """Answer with a file that a job left: a picture to be shown, and else one to be saved."""

@@ -10,10 +10,13 @@ from typing import Final, NamedTuple
 from gpusched.errors import HostFault, UsageError
 from gpusched.web.guard import Site, at_address, on_loopback
 
-__all__ = ["READY", "Listening", "at_socket", "behind_proxy", "here", "with_tls"]
+__all__ = ["BEAT_S", "READY", "Listening", "at_socket", "behind_proxy", "here", "with_tls"]
 
 READY: Final = "ready"
 """What a server at a socket prints once it listens."""
+
+BEAT_S: Final = 10.0
+"""How often it gets something to read. Without, it ends after six times as long: who wanted it went without a word."""
 
 _LOOPBACK: Final = "127.0.0.1"
 _FIRST: Final = 8470

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
-import sys
+import os
+import select
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
@@ -14,7 +16,7 @@ import uvicorn
 from gpusched.web.application import application
 from gpusched.web.connections import Connection
 from gpusched.web.guard import Logins
-from gpusched.web.listening import Listening
+from gpusched.web.listening import BEAT_S, Listening
 
 if TYPE_CHECKING:
     from gpusched.web.remote import Remote
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["serve", "serve_until_input_ends"]
 
 _BLOCK: Final = 4096
+_SILENT_S: Final = 6 * BEAT_S
 _MOST_AT_ONCE: Final = 300
 _KEPT_ALIVE_S: Final = 5
 
@@ -43,14 +46,19 @@ def serve(
         _server(listening, logins, remotes).run(sockets=[listening.socket])
 
 
-def serve_until_input_ends(listening: Listening, ready: Callable[[], None]) -> None:
-    """Serve the page without logins, for who can open the socket, until the standard input ends or a signal comes."""
+def serve_until_input_ends(listening: Listening, ready: Callable[[], None], silent_s: float = _SILENT_S) -> None:
+    """Serve the page without logins, for who can open the socket, until the standard input ends or a signal comes.
+
+    It ends, too, when nothing could be read from there for `silent_s` seconds.
+    """
     with closing(listening.socket), ExitStack() as stack:
         stack.callback(Path(listening.socket.getsockname()).unlink, missing_ok=True)
         server = _server(listening, None)
 
         def wait_for_end() -> None:
-            while sys.stdin.buffer.read(_BLOCK):
+            waiting = select.poll()
+            waiting.register(0, select.POLLIN)
+            while waiting.poll(1000 * silent_s) and os.read(0, _BLOCK):
                 pass
             server.should_exit = True
 
@@ -61,7 +69,7 @@ def serve_until_input_ends(listening: Listening, ready: Callable[[], None]) -> N
 
 def _server(listening: Listening, logins: Logins | None, remotes: "Sequence[Remote]" = ()) -> uvicorn.Server:
     logging.getLogger("uvicorn.error").addFilter(_is_news)
-    return uvicorn.Server(
+    server = uvicorn.Server(
         uvicorn.Config(
             application(listening.site, logins, remotes),
             log_level="warning",
@@ -78,6 +86,9 @@ def _server(listening: Listening, logins: Logins | None, remotes: "Sequence[Remo
             ssl_keyfile=listening.key,
         )
     )
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+        signal.signal(signal.SIGHUP, server.handle_exit)  # a terminal is closed: what is in /tmp goes, as with Ctrl-C
+    return server
 
 
 def _is_news(record: logging.LogRecord) -> bool:

@@ -1,18 +1,19 @@
 """Server-sent events: what a page reads again and again, as one request that stays open."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import Final
 
 import msgspec
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from gpusched.web.feed import Feed
 from gpusched.web.source import error_of
 
-__all__ = ["AGAIN", "ALIVE", "Streams", "event_of", "feed_events", "merged", "read_events"]
+__all__ = ["AGAIN", "ALIVE", "Streamed", "Streams", "event_of", "feed_events", "merged", "read_events"]
 
 _MOST: Final = 100
 _EVERY_S: Final = 1.0
@@ -36,14 +37,18 @@ class Streams:
     def __init__(self) -> None:
         self._open = 0
 
-    def answer(self, events: AsyncGenerator[bytes]) -> Response:
-        """Answer with a stream of these events, or refuse it where there are too many."""
+    async def answer(
+        self, events: AsyncGenerator[bytes], close: Callable[[], Awaitable[None]] | None = None
+    ) -> Response:
+        """Answer with a stream of these events, or refuse it where there are too many; `close` ends their source."""
+        close = close or events.aclose
         if self._open >= _MOST:
+            await close()
             return PlainTextResponse("Too many pages are open.", 503)
         headers = {"X-Accel-Buffering": "no"}  # else nginx keeps events until it has some kilobytes
-        return StreamingResponse(self._counted(events), media_type="text/event-stream", headers=headers)
+        return Streamed(self._counted(events), close, headers=headers, media_type="text/event-stream")
 
-    async def _counted(self, events: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
+    async def _counted(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
         self._open += 1
         try:
             async with aclosing(events):
@@ -51,6 +56,29 @@ class Streams:
                     yield event
         finally:
             self._open -= 1
+
+
+class Streamed(StreamingResponse):
+    """An answer in pieces; `close` is awaited at its end, also where who asked has gone before the first of them."""
+
+    def __init__(
+        self,
+        pieces: AsyncGenerator[bytes],
+        close: Callable[[], Awaitable[None]],
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+        media_type: str | None = None,
+    ) -> None:
+        super().__init__(pieces, status, headers, media_type)
+        self._pieces, self._close = pieces, close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._pieces.aclose()
+            await self._close()
 
 
 async def feed_events(feed: Feed, seen: int) -> AsyncGenerator[bytes]:
@@ -93,7 +121,7 @@ async def read_events(open_reader: Callable[[], Reader]) -> AsyncGenerator[bytes
 
 
 async def merged(streams: Sequence[AsyncGenerator[bytes]]) -> AsyncGenerator[bytes]:
-    """Yield what all the streams yield, as it comes. They go no further than they are read."""
+    """Yield what all the streams yield, as it comes, until one of them ends. They go no further than they are read."""
     events = asyncio.Queue[bytes](1)
 
     async def take(stream: AsyncGenerator[bytes]) -> None:
@@ -102,13 +130,22 @@ async def merged(streams: Sequence[AsyncGenerator[bytes]]) -> AsyncGenerator[byt
                 await events.put(event)
 
     tasks = [asyncio.create_task(take(stream)) for stream in streams]
+    getting = asyncio.create_task(events.get())
     try:
         while True:
-            yield await events.get()
+            await asyncio.wait([getting, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            if not getting.done():  # a stream has ended: the whole ends, too, and the page asks again
+                for task in tasks:
+                    if task.done():
+                        task.result()
+                return
+            yield getting.result()
+            getting = asyncio.create_task(events.get())
     finally:
+        getting.cancel()
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(getting, *tasks, return_exceptions=True)
 
 
 def event_of(content: bytes, host: str | None = None) -> bytes:

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,46 @@ from tests.patience import until
 
 SSHD: Final = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 SSH: Final = shutil.which("ssh")
+
+
+STUB: Final = """#!{python}
+import http.server, pathlib, select, socketserver, sys
+class Answers(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        path = self.path.partition("?")[0]
+        file = pathlib.Path(__file__).parent / path.strip("/")
+        streams = path == "/events"
+        kind = "text/event-stream" if streams else self.path.partition("replica=")[2].replace("%2F", "/")
+        content = file.read_bytes() if file.is_file() else b"" if streams else b"{{}}"
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json" if file.is_file() and not streams else kind)
+        if not streams:
+            self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+        while streams and not select.select([self.connection], [], [], 0.05)[0]:
+            before, content = content, file.read_bytes() if file.is_file() else b""
+            self.wfile.write(content if content != before else b"")
+    def address_string(self):
+        return ""
+class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+with Server(sys.argv[-1], Answers) as server:
+    print("ready", flush=True)
+    server.serve_forever()
+"""
+
+
+def stub_in(folder: Path) -> Path:
+    """Return a program for another host that answers with the files in that folder, whatever is in them.
+
+    `events` is sent again when it has changed.
+    """
+    folder.mkdir()
+    stub = folder / "stub"
+    stub.write_text(STUB.format(python=sys.executable))
+    stub.chmod(0o700)
+    return stub
 
 
 class Sshd:

@@ -17,16 +17,21 @@ class Stream:
         request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nCookie: {cookie}\r\n\r\n"
         self._socket.sendall(request.encode())
         self._file = self._socket.makefile("rb")
+        self.lines: list[bytes] = []
 
     def next(self, name: str = "") -> dict[str, Any]:
         """The next event of that name, empty for one that the moment has to be asked for again."""
         while True:
             of = ""
-            while not (line := self._file.readline()).startswith(b"data: "):
+            while not (line := self._line()).startswith(b"data: "):
                 assert line, "the stream has ended"
                 of = line.decode().strip().removeprefix("event: ") if line.startswith(b"event: ") else of
             if of == name:
                 return dict(json.loads(line[len(b"data: ") :]))
+
+    def _line(self) -> bytes:
+        self.lines.append(self._file.readline())
+        return self.lines[-1]
 
     def until_over(self) -> list[dict[str, Any]]:
         """All events up to the last."""

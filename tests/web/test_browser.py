@@ -3,6 +3,7 @@
 Nothing is asked of anybody else, and the browser complains of nothing.
 """
 
+import json
 import os
 import shutil
 import sys
@@ -17,7 +18,7 @@ from tests.cli.command import Command
 from tests.patience import PATIENCE_S
 from tests.stand_in.library import StandIn
 from tests.web.server import Server
-from tests.web.ssh import SSH, SSHD, Sshd
+from tests.web.ssh import SSH, SSHD, Sshd, stub_in
 
 CHROMIUM = shutil.which("chromium")
 expect.set_options(timeout=1000 * PATIENCE_S)  # its own five seconds are few on a busy host
@@ -310,3 +311,73 @@ def test_an_array_is_held_and_released_while_its_members_run(serve: Callable[...
     page.get_by_role("button", name="Release").click()
     page.locator("#confirm-yes").click()
     expect(page.locator("#job-state")).to_contain_text("running, 0 of 4")
+
+
+MOMENT: dict[str, object] = {
+    "number": 1,
+    "host": "there",
+    "user": "you",
+    "problem": None,
+    "devices": [],
+    "order": ["run-1", "run-2"],
+    "jobs": [
+        {
+            "id": "run-1",
+            "name": None,
+            "user": "you",
+            "group": None,
+            "what": "x",
+            "state": "running",
+            "text": "runs",
+            "why": None,
+            "members": None,
+            "processes": 1,
+            "running": 1,
+            "devices": [0],
+            "simulated": False,
+            "memory": None,
+            "created": 1,
+            "started": 1,
+            "ended": None,
+            "score": None,
+        }
+    ],
+}
+BAD: tuple[dict[str, object], ...] = ({"devices": [None]}, {"order": 1}, {"jobs": [{"id": "run-1"}]}, {"jobs": None})
+
+
+def put(path: Path, text: str) -> None:
+    """Write a file so that who reads it has the old one or the new one."""
+    path.with_suffix(".new").write_text(text)
+    path.with_suffix(".new").rename(path)
+
+
+@pytest.mark.skipif(None in (SSH, SSHD), reason="sshd is not installed")
+def test_a_host_that_sends_what_cannot_be_shown_keeps_nothing_else_from_being_shown_and_is_shown_once_it_sends_well(
+    serve: Callable[..., Server], browser: Browser, tmp_path: Path
+) -> None:
+    sshd = Sshd(tmp_path / "ssh")
+    sshd.start()
+    folder = tmp_path / "there"
+    stub = stub_in(folder)
+    put(folder / "history", json.dumps({"every_s": 30, "age_s": 0, "busy": {}}))
+    put(folder / "moment", json.dumps(MOMENT))
+    try:
+        server = serve("--host", f"lab2=ssh://lab2{stub}", path=sshd.path)
+        visit = Visit(browser, server, "light", 1200)
+        page = visit.page
+        machine = page.locator(".machine").nth(1)
+        server.command.run("run", "-d", "--fraction", "0.5", "--", "sleep", "600")
+        for number, bad in enumerate(BAD):
+            put(folder / "moment", json.dumps(MOMENT | bad))
+            put(folder / "events", f'data: {{"number": {2 * number + 3}, "jobs": []}}\n\n')
+            expect(machine).to_contain_text("it sent what cannot be shown")
+            expect(page.locator("#gpus article")).to_have_count(2)
+            expect(page.locator("#summary")).to_have_text("1 run, 0 wait")
+            put(folder / "moment", json.dumps(MOMENT | {"number": 2 * number + 2}))
+            put(folder / "events", f'data: {{"number": {2 * number + 4}, "jobs": []}}\n\n')
+            expect(page.locator("#jobs tr", has_text="on lab2")).to_have_count(1)
+            expect(page.locator("#summary")).to_have_text("2 run, 0 wait")
+        assert visit.complaints == []
+    finally:
+        sshd.stop()

@@ -1,8 +1,8 @@
 """Other hosts on the same page, through a real sshd: what is there is seen and done from here, and where it is away."""
 
 import json
-import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.cli.command import Command
 from tests.patience import until
 from tests.stand_in.library import StandIn
 from tests.web.server import Server
-from tests.web.ssh import SSH, SSHD, Sshd
+from tests.web.ssh import SSH, SSHD, Sshd, stub_in
 from tests.web.stream import Stream
 
 Serve = Callable[..., Server]
@@ -111,37 +111,15 @@ def test_a_host_that_is_read_only_is_not_acted_on_and_no_server_stays_there_when
     assert (refused.status, b"shown, and not acted on" in refused.body) == (403, True)
     assert there.run("hold", "run-1").returncode != 0, "the daemon there has worked off what was before"
     assert there.job("run-1")["state"] == "running"
-    assert any("--socket" in words for words in arguments_of(there))
+    assert servers_of(there)
     assert server.stop() == 130
-    until(lambda: not any("--socket" in words for words in arguments_of(there)), "the server there has ended")
-
-
-STUB = """#!{python}
-import http.server, socketserver, sys
-class Answers(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.send_header("Content-Type", self.path.partition("replica=")[2].replace("%2F", "/"))
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"{{}}")
-    def address_string(self):
-        return ""
-class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    daemon_threads = True
-with Server(sys.argv[-1], Answers) as server:
-    print("ready", flush=True)
-    server.serve_forever()
-"""
+    until(lambda: not servers_of(there), "the server there has ended")
 
 
 def test_a_script_or_a_page_of_another_host_is_refused_and_data_is_not(
     serve: Serve, sshd: Sshd, tmp_path: Path
 ) -> None:
-    stub = tmp_path / "stub"
-    stub.write_text(STUB.format(python=sys.executable))
-    stub.chmod(0o700)
-    server = serve("--host", f"lab2=ssh://lab2{stub}", path=sshd.path)
+    server = serve("--host", f"lab2=ssh://lab2{stub_in(tmp_path / 'there')}", path=sshd.path)
     cookie = server.log_in(server.address())
 
     def asked(kind: str) -> int:
@@ -151,6 +129,26 @@ def test_a_script_or_a_page_of_another_host_is_refused_and_data_is_not(
     for kind in ("text/html", "text/javascript", "image/svg+xml", "application/xhtml+xml", "text/css", ""):
         assert asked(kind) == 502, kind
     assert asked("image/png") == 200
+
+
+def test_what_another_host_sends_as_events_stays_one_event_of_it_each(serve: Serve, sshd: Sshd, tmp_path: Path) -> None:
+    folder = tmp_path / "there"
+    stub = stub_in(folder)
+    events = folder / "events"
+    events.write_bytes(b'data: {"number": 1}\rdata: {"number": 2}\r\rdata: {"forged": 1}\n\n')
+    server = serve("--host", f"lab2=ssh://lab2{stub}", path=sshd.path)
+    stream = Stream(server, server.log_in(server.address()), "/events?after=0&host=lab2")
+
+    def heard(wanted: dict[str, Any]) -> list[dict[str, Any]]:
+        found = []
+        while wanted not in found:
+            found.append(stream.next("at-lab2"))
+        return found
+
+    heard({})
+    events.write_text('data: {"number": 1, "text": "one\u2028line"}\n\n')
+    assert {"number": 1} not in heard({"number": 1, "text": "one\u2028line"}), "what is no JSON is not passed on"
+    assert not any(b"forged" in line for line in stream.lines), "nor as an event of this host"
 
 
 def test_the_secret_for_metrics_opens_those_of_this_host_alone(
@@ -164,13 +162,13 @@ def test_the_secret_for_metrics_opens_those_of_this_host_alone(
     assert (found.status, found.body.count(b"gpusched_device_info{")) == (200, 2), "the one there has three"
 
 
-def arguments_of(command: Command) -> list[list[str]]:
+def servers_of(command: Command) -> list[int]:
+    """The processes of the page on that host."""
     found = []
     for pid in command.running():
-        try:
-            found.append(Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0"))
-        except OSError:
-            continue
+        with suppress(OSError):
+            if b"--socket" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                found.append(pid)
     return found
 
 

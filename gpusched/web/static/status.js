@@ -9,7 +9,10 @@ const PAGE = 200;
 const HOUR_MS = 3_600_000;
 const HIDDEN_MS = 15_000;
 const POINT_MS = 30_000; // as the server's
-// By name, "" for this host. `moment`: { number, host, user, devices, jobs: Map by id, order }; `away`: { since, why }.
+const ANSWER_MS = 70_000;
+const REFRESH_MS = 5000;
+// By name, "" for this host. `moment`: { number, host, user, devices, jobs: Map by id, order }; `stale`: changes were
+// missed; `away`: { since, why }; `asking`: for the whole moment, `again`: with news meanwhile.
 const machines = new Map([["", newMachine("", false)]]);
 const here = machines.get("");
 let heard = 0;
@@ -17,21 +20,21 @@ let shown = PAGE;
 let drawn = new Map(); // the row of each job, and what it was drawn from
 const opened = new Set();
 const colours = new Map();
-const history = new Map(); // by uuid: how busy it was, for an hour
+const history = new Map(); // by host and uuid: how busy it was, for an hour
 let events = null;
 let wantsEvents = false;
 let retry = 0;
 let asking = 0;
 
 function newMachine(name, readOnly) {
-  return { name, readOnly, moment: null, away: null, problem: null, drawnDevices: null, place: make("div", { class: "machine" }) };
+  return { name, readOnly, moment: null, stale: true, away: null, problem: null, asking: null, again: false, refreshing: 0, drawnDevices: null, place: make("div", { class: "machine" }) };
 }
 
 const known = () => [...machines.values()].filter((one) => one.moment !== null && !one.moment.error);
 
 const labelOf = (machine) => machine.name || machine.moment?.host || "this host";
 
-const keyOf = (machine, job) => `${machine.name}/${job}`;
+const keyOf = (machine, id) => `${machine.name}/${id}`; // of a job, or of a GPU
 
 function chooseColours() { // a job keeps its colour while it is drawn; two have the same only where there are more than colours
   const jobs = new Set(known().flatMap((one) => one.moment.devices.flatMap((device) => device.parts.filter((part) => part.job !== null).map((part) => keyOf(one, part.job)))));
@@ -51,11 +54,11 @@ function textOf(part) {
   return part.kind === "used" ? `${part.job} uses ${gib(part.mib)}` : `${part.job} has ${gib(part.mib)} more`;
 }
 
-function remember(devices) { // a point for half a minute is the mean of what was seen in it
+function remember(machine) { // a point for half a minute is the mean of what was seen in it
   const now = Date.now();
-  for (const device of devices) {
+  for (const device of machine.moment.devices) {
     if (device.busy === null) continue;
-    const kept = history.get(device.uuid) ?? [];
+    const kept = history.get(keyOf(machine, device.uuid)) ?? [];
     const last = kept.at(-1);
     if (last && now - last.time < POINT_MS) {
       last.busy += (device.busy - last.busy) / ++last.seen;
@@ -63,12 +66,12 @@ function remember(devices) { // a point for half a minute is the mean of what wa
       kept.push({ time: now, busy: device.busy, seen: 1 });
       while (now - kept[0].time > HOUR_MS) kept.shift();
     }
-    history.set(device.uuid, kept);
+    history.set(keyOf(machine, device.uuid), kept);
   }
 }
 
-function sparkline(device) { // how busy it was in the last hour, as far as the server saw it
-  const kept = history.get(device.uuid) ?? [];
+function sparkline(machine, device) { // how busy it was in the last hour, as far as the server saw it
+  const kept = history.get(keyOf(machine, device.uuid)) ?? [];
   if (kept.length < 2) return null;
   const [first, last] = [kept[0].time, kept.at(-1).time];
   const points = kept.map(({ time, busy }) => `${((100 * (time - first)) / (last - first)).toFixed(1)},${(20 - busy / 5).toFixed(1)}`);
@@ -92,7 +95,7 @@ function gpu(machine, device) {
   return make("article", { class: device.health === "ok" ? "gpu" : "gpu bad", "aria-label": machines.size > 1 ? `GPU ${device.label} of ${labelOf(machine)}` : `GPU ${device.label}` },
     make("div", { class: "top" },
       make("span", { class: "name", title: device.uuid }, `GPU ${device.label}  ${device.name}`),
-      make("span", { class: "numbers" }, sparkline(device), ...numbers.map((text) => make("span", {}, text)))),
+      make("span", { class: "numbers" }, sparkline(machine, device), ...numbers.map((text) => make("span", {}, text)))),
     device.total === null ? null : bar(parts, total),
     note ? make("p", { class: "note" }, note) : null);
 }
@@ -141,11 +144,13 @@ function aboutOf(machine, job) {
   return [machines.size > 1 ? `on ${labelOf(machine)}` : null, job.name, job.user === machine.moment.user ? null : job.user, job.group].filter(Boolean);
 }
 
+const textsOf = (machine, job) => [job.id, job.user, job.what, job.text, ...aboutOf(machine, job)].map((one) => (one ?? "").toLowerCase());
+
 function wanted(machine, job) {
   const state = $("state").value;
   const text = $("find").value.toLowerCase();
   const fits = !state || (state === "ended" ? ENDED.has(job.state) : job.state === state);
-  return fits && [job.id, job.user, job.what, job.text, ...aboutOf(machine, job)].some((one) => (one ?? "").toLowerCase().includes(text));
+  return fits && textsOf(machine, job).some((one) => one.includes(text));
 }
 
 function drawJobs() { // rows that stay as they are are not drawn again
@@ -230,23 +235,51 @@ function draw() {
   drawJobs();
 }
 
-function take(machine, part, whole) {
+function merge(machine, part, whole) {
   const { jobs, order, ...others } = part;
   const moment = machine.moment;
   const found = whole ? new Map() : moment.jobs;
   for (const job of jobs) found.set(job.id, job);
-  const ids = order ?? moment.order;
-  if (order) for (const id of [...found.keys()].filter((id) => !ids.includes(id))) found.delete(id);
-  machine.moment = { ...(whole || "host" in others || "error" in others ? {} : moment), ...others, jobs: found, order: ids };
-  machine.problem = null;
-  if ("devices" in others) remember(machine.moment.devices);
+  if (order) {
+    const ids = new Set(order);
+    for (const id of [...found.keys()]) if (!ids.has(id)) found.delete(id);
+  }
+  machine.moment = { ...(whole || "host" in others || "error" in others ? {} : moment), ...others, jobs: found, order: (order ?? moment.order).filter((id) => found.has(id)) };
+  if ("devices" in others) remember(machine);
+}
+
+function tryToDraw(machine, jobs) { // what is new of it, where nobody sees it
+  if (machine.moment.error) return;
+  for (const job of jobs) [row(machine, job), time(job), textsOf(machine, job)];
+  for (const device of machine.moment.devices) gpu(machine, device);
+  legend(machine);
+}
+
+function take(machine, part, whole) {
+  try {
+    merge(machine, part, whole);
+    if (machine !== here) tryToDraw(machine, part.jobs);
+    [machine.problem, machine.stale] = [null, false];
+  } catch (error) {
+    if (machine === here) throw error;
+    Object.assign(machine, { moment: null, stale: true, problem: "it sent what cannot be shown" }); // all others are shown
+  }
   heard = Date.now();
   draw();
 }
 
-async function fetchWhole(machine) {
+function fetchWhole(machine) { // once at a time; what is missed meanwhile is asked for after it
+  machine.again = machine.asking !== null;
+  machine.asking ??= fetchAgain(machine).finally(() => { machine.asking = null; });
+  return machine.asking;
+}
+
+async function fetchAgain(machine) {
   try {
-    take(machine, await ask(at("/moment", machine.name)), true);
+    do {
+      machine.again = false;
+      take(machine, await ask(at("/moment", machine.name), { signal: AbortSignal.timeout(ANSWER_MS) }), true);
+    } while (machine.again);
   } catch (error) {
     machine.problem = error.message;
     if (machine === here) show($("summary"), error.status === 401 ? error.message : "not connected");
@@ -257,22 +290,31 @@ async function fetchWhole(machine) {
 
 async function fetchMachine(machine) {
   await fetchWhole(machine);
-  const found = await ask(at("/history", machine.name));
+  const found = await ask(at("/history", machine.name), { signal: AbortSignal.timeout(ANSWER_MS) });
   const last = Date.now() - 1000 * found.age_s;
   for (const [uuid, values] of Object.entries(found.busy)) {
     const points = values.map((busy, index) => ({ time: last - 1000 * found.every_s * (values.length - 1 - index), busy, seen: 1 }));
-    history.set(uuid, points.filter((point) => point.busy !== null));
+    history.set(keyOf(machine, uuid), points.filter((point) => point.busy !== null));
   }
   machine.drawnDevices = null;
   draw();
 }
 
+function refresh(machine) { // until it is known again
+  clearTimeout(machine.refreshing);
+  machine.stale = true;
+  fetchMachine(machine).catch(() => {
+    machine.refreshing = setTimeout(() => machine.stale && !machine.away && wantsEvents && refresh(machine), REFRESH_MS);
+  });
+}
+
 function news(machine, part) {
   machine.away = part.away ?? null;
   if (part.away) draw();
-  else if (part.number === undefined) fetchMachine(machine).catch(() => {});
-  else if (part.number === machine.moment?.number + 1) take(machine, part, false);
-  else if (part.number > (machine.moment?.number ?? 0)) fetchWhole(machine).catch(() => {});
+  else if (part.number === undefined) refresh(machine);
+  else if (machine.asking !== null) machine.again = true;
+  else if (!machine.stale && part.number === machine.moment.number + 1) take(machine, part, false);
+  else if (machine.stale || part.number > machine.moment.number) fetchWhole(machine).catch(() => {});
 }
 
 async function follow() {
