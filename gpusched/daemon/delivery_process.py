@@ -3,9 +3,7 @@
 Under systemd it is a unit of its own, as a job is: the daemon's may have neither a network nor a home to write to.
 """
 
-import contextlib
 import os
-import resource
 import shutil
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -38,13 +36,11 @@ def delivery_spawner(settings: Settings, environ: Mapping[str, str], limit: tupl
 
     def spawn(request: Request) -> tuple[int, int]:
         command = own_command(_MODULE)
-        if as_unit:
+        if as_unit:  # systemd sets its limits
             longest_s = len(request.parcels) * (request.limit_s + _MARGIN_S)
             command = _in_unit(command, settings.environment() | {"PATH": environ.get("PATH", os.defpath)}, longest_s)
-        pid, pipe = _spawn(command, own, msgspec.msgpack.encode(request))
-        with contextlib.suppress(ProcessLookupError):
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, limit)
-        return pid, pipe
+        given = request if as_unit else msgspec.structs.replace(request, files=limit)
+        return _spawn(command, own, msgspec.msgpack.encode(given))
 
     return spawn
 

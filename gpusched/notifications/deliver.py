@@ -5,6 +5,7 @@ line for each event goes to its standard output, as soon as it is known what cam
 """
 
 import os
+import resource
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +23,8 @@ __all__ = ["deliver", "main"]
 def main() -> None:
     """Deliver what standard input has. It ends when the daemon that asked is gone."""
     request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Request)
+    if request.files is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, request.files)
     become_subreaper()
     for parcel in request.parcels:
         try:

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -75,6 +76,20 @@ def test_a_command_gets_the_fields_of_each_event_in_variables(daemon: Daemon) ->
             "",
         ],
     ]
+
+
+def test_a_command_may_open_as_many_files_as_the_daemon_was_started_with(daemon: Daemon) -> None:
+    out = daemon.command.home / "out"
+    configure(daemon, f"command = 'echo \"$(ulimit -Sn)|\" >> {out}'")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
+    try:
+        daemon.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    daemon.shell("true")
+    until(lambda: lines(out), "the event")
+    assert lines(out) == [["300"]]
 
 
 def test_each_end_of_a_job_is_an_event_of_its_own_and_a_start_only_where_it_is_wanted(daemon: Daemon) -> None:
