@@ -60,7 +60,8 @@ class _Process:
         """Write a traceback where a deadly signal arrives, and then let it do what it does, or os._exit is called."""
         for number in _DEADLY:
             self._files.append(open(f"{self._stem}.{number.name}", "w"))  # noqa: SIM115, PTH123 (open to the end)
-            faulthandler.register(number, self._files[-1], all_threads=True, chain=True)
+            # Not of all threads: those go on meanwhile, and to read their frames can be a fault of the memory.
+            faulthandler.register(number, self._files[-1], all_threads=False, chain=True)
         os._exit = self._exit  # type: ignore[assignment]
 
     def _exit(self, code: int) -> None:
