@@ -25,16 +25,15 @@ The table [notify] has where notifications go: see notify_settings.py.
 """
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, TypeGuard
+from typing import Final, Literal
 
 import msgspec
 
 from gpusched.errors import HostFault, UsageError
-from gpusched.notify_settings import NotifySettings, parse_notify
-from gpusched.times import parse_span
-from gpusched.units import parse_fraction, parse_mib
+from gpusched.notify_settings import NotifySettings
+from gpusched.settings_keys import ENGINES, LOCAL, KeptJobs, expanded, set_by
 
 __all__ = [
     "DRIVER_PATIENCE",
@@ -45,10 +44,12 @@ __all__ = [
     "PLACES",
     "KeptJobs",
     "Settings",
+    "SettingsWarning",
     "driver_patience_s",
     "load_settings",
     "machine_typed",
     "places",
+    "queue_settings",
     "sessionless_runtime_dir",
     "toml_message",
 ]
@@ -65,36 +66,8 @@ _LONGEST_DRIVER_PATIENCE_S: Final = 600.0
 HERE: Final = "here"
 """What `--machine` calls this host, where `default_machine` names another."""
 
-LOCAL: Final = "local"
-"""The engine that has a job's processes run by this host."""
-
-ENGINES: Final[dict[str, str]] = {
-    LOCAL: "gpusched.engines.local",
-    "slurm": "gpusched.engines.slurm.registration",
-    "ray": "gpusched.engines.ray.registration",
-}
-"""What can have a job's processes run: this host, or a cluster. Each with its module (engines/registry.py)."""
-
 LOG_CAP_MIB: Final = 256
 """What a log may hold where the configuration has nothing else."""
-
-_LEAST_CAP_MIB: Final = 8
-"""Far above the beginning of a log that always stays (execution/log_cut.py)."""
-
-_MOST_KEPT: Final = 10_000_000
-
-_CHOICES: Final[dict[str, Collection[object]]] = {
-    "overrun": ("warn", "stop"),
-    "engine": ENGINES,
-    "strict": (True, False),
-}
-
-
-class KeptJobs(NamedTuple):
-    """Which jobs are kept that ended: those of the last `older_s` seconds, the latest `most`; None: all."""
-
-    older_s: float | None = None
-    most: int | None = None
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,90 +131,50 @@ def machine_typed(machine: str | None) -> str | None:
     return None if machine == HERE else machine
 
 
+class SettingsWarning(UserWarning):
+    """A part of the configuration that is wrong was left out."""
+
+
 def load_settings(environ: Mapping[str, str]) -> Settings:
     """Read the configuration file and the environment `environ`. Raises UsageError for a wrong file."""
+    return _load(environ, _refuse)
+
+
+def queue_settings(environ: Mapping[str, str]) -> Settings:
+    """Read the same for who shows, keeps or ends jobs: what is wrong in the file is left out, with a SettingsWarning.
+
+    Raises UsageError where it can be `state_dir` that is wrong: another queue would be meant.
+    """
+    import warnings
+
+    def leave_out(error: UsageError) -> None:
+        warnings.warn(f"{error.message}; it is left out ({error.hint})", SettingsWarning, stacklevel=1)
+
+    return _load(environ, leave_out)
+
+
+def _refuse(error: UsageError) -> None:
+    raise error
+
+
+def _load(environ: Mapping[str, str], wrong: Callable[[UsageError], None]) -> Settings:
     path = _config_path(environ)
-    document = _read(path, required=bool(environ.get("GPUSCHED_CONFIG")))
+    document = _read(path, wrong, required=bool(environ.get("GPUSCHED_CONFIG")))
     values: dict[str, object] = {"state_dir": _state_dir(environ), "runtime_dir": _runtime_dir(environ)}
     values["driver_patience_s"] = driver_patience_s(environ)
     values["lease_dir"] = _lease_dir(environ, _runtime_dir(environ))
-    values["notify"] = parse_notify(document.pop("notify", {}), f"{path}: notify", path.parent)
     for key, value in document.items():
-        where = f"{path}: {key}"
-        if key in _PARSED:
-            name, parse = _PARSED[key]
-            values[name] = parse(value, where)
-            values["context_given"] = values.get("context_given", False) or key == "context"
-        elif key == "headroom":
-            values["headroom"] = 0 if value == 0 and value is not False else parse_fraction(value, where)
-        elif key == "state_dir" and isinstance(value, str) and value:
-            if not environ.get("GPUSCHED_STATE_DIR"):
-                values["state_dir"] = (path.parent / _expanded(value, where)).absolute()
-        elif isinstance(value, str | bool) and value in _CHOICES.get(key, ()):
-            values[key] = value
-        elif key == "overrun_grace" and _is_number(value, 0, 86400):
-            values["overrun_grace_s"] = float(value)
-        elif key == "most_jobs" and _is_number(value, 1, 10_000) and isinstance(value, int):
-            values["most_jobs"] = value
-        elif key == "default_machine" and isinstance(value, str) and value:
-            is_path = "/" in value or value.endswith(".json")
-            values["default_machine"] = str((path.parent / _expanded(value, where)).absolute()) if is_path else value
-        else:
-            raise UsageError(
-                f"{where}: not understood",
-                'known keys: context = "450MiB", headroom = 0.02, state_dir = "DIR", overrun = "stop" or "warn", '
-                'overrun_grace = 10, most_jobs = 64, strict = false, most_delay = "2d", log_cap = "256MiB", '
-                'keep_jobs = "90d" or 10000, keep_logs = "30d", idle_after = "30m", idle_below = 1, '
-                f'engine = {_quoted(ENGINES)}, default_machine = "4x16GiB"; and the table [notify]',
-            )
+        try:
+            values |= set_by(path, key, value)
+        except UsageError as error:
+            if key == "state_dir":
+                raise
+            wrong(error)
+    if environ.get("GPUSCHED_STATE_DIR"):
+        values["state_dir"] = _state_dir(environ)
     settings = msgspec.convert(values, Settings)
     real = Path(os.path.realpath(settings.state_dir))  # a link is followed once, here: each name would be another queue
     return _in_utf8(msgspec.structs.replace(settings, state_dir=real))
-
-
-def _seconds(value: object, where: str) -> float:
-    if not isinstance(value, str):
-        raise UsageError(f"{where}: {value!r} is no span of time", 'write it as in "90m", "2h" or "1d"')
-    return parse_span(value, where)
-
-
-def _cap(value: object, where: str) -> int:
-    if value == "none" or (value == 0 and value is not False):
-        return 0
-    mib = parse_mib(value, where)
-    if mib < _LEAST_CAP_MIB:
-        raise UsageError(f"{where}: {value!r} is less than {_LEAST_CAP_MIB} MiB", 'give more, or "none"')
-    return mib
-
-
-def _percent(value: object, where: str) -> float:
-    if not _is_number(value, 0, 100) or not value:
-        raise UsageError(f"{where}: {value!r} is no percentage", "write a number above 0 and at most 100")
-    return float(value)
-
-
-def _kept_jobs(value: object, where: str) -> KeptJobs:
-    if _is_number(value, 0, _MOST_KEPT) and isinstance(value, int):
-        return KeptJobs(most=value)
-    if not isinstance(value, str):
-        raise UsageError(f"{where}: {value!r} is no span of time, and no number", 'write it as "90d", or as 10000')
-    return KeptJobs(older_s=parse_span(value, where))
-
-
-_PARSED: Final[dict[str, tuple[str, Callable[[object, str], object]]]] = {
-    "context": ("context_mib", parse_mib),
-    "most_delay": ("most_delay_s", _seconds),
-    "idle_after": ("idle_after_s", _seconds),
-    "idle_below": ("idle_below", _percent),
-    "log_cap": ("log_cap_mib", _cap),
-    "keep_jobs": ("keep_jobs", _kept_jobs),
-    "keep_logs": ("keep_logs_s", _seconds),
-}
-
-
-def _quoted(names: Iterable[str]) -> str:
-    *others, last = (f'"{name}"' for name in names)
-    return f"{', '.join(others)} or {last}"
 
 
 def _in_utf8(settings: Settings) -> Settings:
@@ -254,23 +187,12 @@ def _in_utf8(settings: Settings) -> Settings:
     return settings
 
 
-def _is_number(value: object, least: float, most: float) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
-
-
 def _given(environ: Mapping[str, str], name: str) -> Path:
-    return _expanded(environ[name], name).absolute()
+    return expanded(environ[name], name).absolute()
 
 
-def _expanded(value: str, where: str) -> Path:
-    try:
-        return Path(value).expanduser()
-    except RuntimeError:  # ~name, and there is no such user
-        raise UsageError(f"{where}: {value!r} begins with no user's home", "write the whole path") from None
-
-
-def _read(path: Path, *, required: bool) -> dict[str, object]:
-    wrong = "mend the file, or move it away"
+def _read(path: Path, wrong: Callable[[UsageError], None], *, required: bool) -> dict[str, object]:
+    mend = "mend the file, or move it away"
     try:
         text = path.read_text()
     except FileNotFoundError:
@@ -278,7 +200,7 @@ def _read(path: Path, *, required: bool) -> dict[str, object]:
             raise UsageError(f"{path}: there is no such file", "mend or unset GPUSCHED_CONFIG") from None
         return {}
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: {error}", wrong) from None
+        raise UsageError(f"{path}: {error}", mend) from None
     except OSError as error:
         raise HostFault(f"{path}: {error.strerror}", "make the file readable, or move it away") from None
     import tomllib  # most people have no such file
@@ -286,7 +208,11 @@ def _read(path: Path, *, required: bool) -> dict[str, object]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: {toml_message(text, error)}", wrong) from None
+        broken = UsageError(f"{path}: {toml_message(text, error)}", mend)
+        if "state_dir" in text:
+            raise broken from None
+        wrong(broken)
+        return {}
 
 
 def toml_message(text: str, error: Exception) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LAYERS = [
-    {"errors", "units", "times", "notify_settings", "settings", "interpreter"},
+    {"errors", "units", "times", "notify_settings", "settings_keys", "settings", "interpreter"},
     {"model", "frameworks"},
     {"linux"},
     {"runtime", "joining", "calls"},
@@ -30,10 +30,13 @@ WITHIN_BOTTOM = {
     ("units", "errors"),
     ("times", "errors"),
     ("notify_settings", "errors"),
+    ("settings_keys", "notify_settings"),
+    ("settings_keys", "errors"),
+    ("settings_keys", "units"),
+    ("settings_keys", "times"),
     ("settings", "notify_settings"),
+    ("settings", "settings_keys"),
     ("settings", "errors"),
-    ("settings", "units"),
-    ("settings", "times"),
 }
 FOR_WORKLOADS = {"runtime", "channel", "frameworks"}
 HEAVY = {"tensorflow", "keras", "numpy", "torch", "jax"}
@@ -50,6 +53,7 @@ LIGHT_ROOMS = {
     "joining",
     "notifications",
     "notify_settings",
+    "settings_keys",
     "probe",
     "planner",
     "control",

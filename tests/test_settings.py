@@ -3,10 +3,11 @@
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gpusched.errors import GpuschedError, HostFault, UsageError
-from gpusched.settings import load_settings, places
+from gpusched.settings import SettingsWarning, load_settings, places, queue_settings
 
 
 def written(tmp_path: Path, text: str, **environ: str) -> dict[str, str]:
@@ -117,14 +118,14 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("colour = true", "colour: not understood"),
+        ("colour = true", "colour: there is no such key"),
         ('headroom = "2%"', "headroom: '2%' is not a fraction"),
         ("headroom = false", "headroom: False is not a fraction"),
         ("headroom = nan", "headroom: nan is not a fraction"),
         ("context = 450", "context: 450 is not an amount of memory"),
         ('context = "0MiB"', "context: '0MiB' is less than 1 MiB"),
-        ("state_dir = 7", "state_dir: not understood"),
-        ('state_dir = ""', "state_dir: not understood"),
+        ("state_dir = 7", "state_dir: that value is not understood"),
+        ('state_dir = ""', "state_dir: that value is not understood"),
         (
             'state_dir = "~nobody-of-that-name/jobs"',
             "state_dir: '~nobody-of-that-name/jobs' begins with no user's home",
@@ -196,3 +197,30 @@ def test_a_state_directory_behind_a_link_is_one_place_under_both_names(tmp_path:
     by_variable = load_settings({"HOME": str(tmp_path), "GPUSCHED_STATE_DIR": str(tmp_path / "link" / "state")})
     by_file = load_settings(written(tmp_path, 'state_dir = "link/state"'))
     assert by_variable.state_dir == by_file.state_dir == tmp_path / "disk" / "state"
+
+
+def test_a_key_that_is_nearly_one_is_answered_with_the_one_that_is_meant(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_settings(written(tmp_path, 'kep_jobs = "90d"'))
+    assert caught.value.hint == "did you mean keep_jobs?"
+    with pytest.raises(UsageError) as caught:
+        load_settings(written(tmp_path, "most_jobs = 0"))
+    assert caught.value.hint == "such as most_jobs = 64"
+
+
+@pytest.mark.parametrize(
+    "text", ['kep_jobs = "90d"', "most_jobs = 0", "[notify]\nhook = 1", "keep_jobs = 90d", 'context = "none"']
+)
+def test_what_is_wrong_is_left_out_with_a_warning_where_jobs_are_shown_or_ended(tmp_path: Path, text: str) -> None:
+    with pytest.warns(SettingsWarning, match="it is left out"):
+        found = queue_settings(written(tmp_path, f"overrun_grace = 7\n{text}"))
+    assert found.overrun_grace_s == (10 if "90d" in text and "kep_" not in text else 7), "all else of a readable file"
+    assert found == msgspec.structs.replace(
+        load_settings(written(tmp_path, "")), overrun_grace_s=found.overrun_grace_s
+    ), "as if it were not there"
+
+
+@pytest.mark.parametrize("text", ["state_dir = 7", 'state_dir = "/jobs"\nkeep_jobs = 90d'])
+def test_where_another_queue_could_be_meant_nothing_is_left_out(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError):
+        queue_settings(written(tmp_path, text))

@@ -27,7 +27,7 @@ from gpusched.control.messages import Drain, Drained, Ping, Pong, Shutdown
 from gpusched.control.place import control_socket, is_locked, listener
 from gpusched.errors import HostFault, NoDaemon, ProtocolError
 from gpusched.interpreter import own_command
-from gpusched.settings import load_settings
+from gpusched.settings import load_settings, queue_settings
 
 __all__ = ["DaemonState", "Drained", "drain", "run", "start", "state", "stop", "undrain"]
 
@@ -69,7 +69,7 @@ def start() -> bool:
 
 def stop(*, kill: bool = False) -> None:
     """End the daemon, and return when it has ended; `kill` one that does not answer. Raises NoDaemon for none."""
-    settings = load_settings(os.environ)
+    settings = queue_settings(os.environ)
     socket = control_socket(settings)
     locked = is_locked(settings)
     pid = listener(socket) or (daemon_pid(settings) if kill and locked else None)
@@ -92,7 +92,7 @@ def stop(*, kill: bool = False) -> None:
 
 def state() -> DaemonState:
     """Return how the daemon is. Raises NoDaemon for none."""
-    settings = load_settings(os.environ)
+    settings = queue_settings(os.environ)
     with Client(settings) as client:
         pong = client.ask(Ping())
     if not isinstance(pong, Pong):
@@ -120,6 +120,6 @@ def undrain(device: int | str) -> Drained:
 
 def _drain(device: int | str, reason: str | None) -> Drained:
     require_type(device, int | _Text, "device")
-    with connect_or_start(load_settings(os.environ)) as client:
+    with connect_or_start(queue_settings(os.environ)) as client:
         answer = client.ask(Drain(device=str(device), reason=reason))
     return answer if isinstance(answer, Drained) else Drained(devices={})

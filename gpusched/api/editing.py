@@ -13,7 +13,7 @@ from gpusched.errors import UsageError
 from gpusched.execution.submission import outer_environment, unencodable
 from gpusched.linux.attributes import current_attributes
 from gpusched.model.job import QueueChange
-from gpusched.settings import Settings, load_settings
+from gpusched.settings import Settings, load_settings, queue_settings
 
 __all__ = ["edit", "rerun"]
 
@@ -37,7 +37,7 @@ def edit(ids: SomeJobs, *, settings: Settings | None = None, **given: Unpack[Que
     change = queue_change(given)
     if not names or change == QueueChange():
         raise UsageError("there is nothing to change", "name jobs and what to change")
-    with linked(settings or load_settings(os.environ), names) as link:
+    with linked(settings or queue_settings(os.environ), names) as link:
         found = waiting(link, names)
         if len(found) > _MOST_AT_ONCE:  # all or none, in one message
             raise UsageError(f"{len(found)} jobs are too many to be changed at once", f"at most {_MOST_AT_ONCE}")

@@ -16,7 +16,7 @@ from gpusched.errors import GpuschedError, UsageError
 from gpusched.execution.daemon_link import Link
 from gpusched.execution.listing import has_queue
 from gpusched.model.queue_group import AtMost, GroupName, GroupStatus
-from gpusched.settings import Settings, load_settings
+from gpusched.settings import Settings, queue_settings
 
 if TYPE_CHECKING:  # a command's --help needs none of it, and ZeroMQ takes its time
     from gpusched.control.messages import ChangeGroup, ListGroups
@@ -40,7 +40,7 @@ def find_groups(*, settings: Settings | None = None) -> tuple[Group, ...]:
     """Return the groups that have a job that runs or waits, or of which something is set, by name."""
     from gpusched.control.messages import ListGroups
 
-    settings = settings or load_settings(os.environ)
+    settings = settings or queue_settings(os.environ)
     return _asked(ListGroups(), settings) if has_queue(settings) else ()
 
 
@@ -49,7 +49,7 @@ def find_group(name: str, *, settings: Settings | None = None) -> Group:
     from gpusched.control.messages import ListGroups
 
     require_type(name, GroupName, "name")
-    settings = settings or load_settings(os.environ)
+    settings = settings or queue_settings(os.environ)
     return _asked(ListGroups(name=name), settings)[0] if has_queue(settings) else Group(name=name)
 
 
@@ -73,7 +73,7 @@ def change_group(
         change["at_most"] = _limit(at_most)
     if not change:
         raise UsageError(f"there is nothing to change of {name}", "give at_most or paused")
-    with Link(settings or load_settings(os.environ), starts=True) as link:
+    with Link(settings or queue_settings(os.environ), starts=True) as link:
         return _as_values(link.groups(ChangeGroup(name=name, change=GroupChange(**change))))[0]
 
 
@@ -87,7 +87,7 @@ def group_names(begin: str = "") -> list[str]:
         from gpusched.control.client import Client
         from gpusched.control.messages import Groups, ListGroups
 
-        with Client(load_settings(os.environ)) as client:
+        with Client(queue_settings(os.environ)) as client:
             answer = client.ask(ListGroups(), _COMPLETION_S)
         if isinstance(answer, Groups):
             return [group.name for group in answer.groups if group.name.startswith(begin)]

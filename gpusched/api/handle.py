@@ -13,7 +13,7 @@ from gpusched.api import queue
 from gpusched.api.validation import require_type
 from gpusched.errors import NotFound, TimedOut
 from gpusched.model.status import JOB_TERMINAL, JobStatus
-from gpusched.settings import load_settings
+from gpusched.settings import queue_settings
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -79,7 +79,7 @@ class Job:
         self.warnings: Final = warnings
         """What a person should know of it, where it was launched, joined, submitted or run here."""
         self._launched = launched
-        self._settings = load_settings(os.environ)
+        self._settings = queue_settings(os.environ)
 
     def status(self) -> JobStatus:
         """Return how it is now."""

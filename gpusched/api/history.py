@@ -14,7 +14,7 @@ from gpusched.execution.removed import delete_removed, removed_id
 from gpusched.model.queue_group import GroupName
 from gpusched.model.selection import MOST_ENDED_SELECTED, Selection, is_glob
 from gpusched.model.status import JOB_TERMINAL
-from gpusched.settings import Settings, load_settings
+from gpusched.settings import Settings, queue_settings
 
 __all__ = ["Removal", "prune", "remove"]
 
@@ -41,7 +41,7 @@ def remove(ids: SomeJobs, *, keep_results: bool = False, settings: Settings | No
     none, NoDaemon and HostFault.
     """
     require_type(keep_results, bool, "keep_results")
-    names, settings = require_ids(ids, "ids"), settings or load_settings(os.environ)
+    names, settings = require_ids(ids, "ids"), settings or queue_settings(os.environ)
     if not names:
         raise UsageError("no job is named", "name one or more")
     with linked(settings, names) as link:
@@ -73,7 +73,7 @@ def prune(
     states = states_of(state) or _ENDED
     if live := [one for one in states if one not in JOB_TERMINAL]:
         raise UsageError(f"a job that is {live[0]} has not ended", f"one of {', '.join(_ENDED)}")
-    settings, before = settings or load_settings(os.environ), moment_of(older, "older")
+    settings, before = settings or queue_settings(os.environ), moment_of(older, "older")
     if not has_jobs(settings):
         return Removal()
     with linked(settings, ()) as link:

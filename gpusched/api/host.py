@@ -8,7 +8,7 @@ import msgspec
 
 from gpusched.api.validation import require_type
 from gpusched.execution.snapshot import Snapshot, reader_of
-from gpusched.settings import load_settings, machine_typed
+from gpusched.settings import machine_typed, queue_settings
 
 __all__ = ["Status", "StatusReader", "queue_watch", "status"]
 
@@ -55,7 +55,7 @@ def queue_watch() -> Callable[[], object]:
     """
     from gpusched.execution.listing import queue_stamp
 
-    settings = load_settings(os.environ)
+    settings = queue_settings(os.environ)
     return lambda: queue_stamp(settings)
 
 
@@ -64,7 +64,7 @@ class StatusReader:
 
     def __init__(self, machine: str | None = None) -> None:
         require_type(machine, str | None, "machine")
-        self._read = reader_of(machine_typed(machine), load_settings(os.environ))
+        self._read = reader_of(machine_typed(machine), queue_settings(os.environ))
 
     def __call__(self, kept: Status | None = None) -> Status:
         """Return the status; `kept`: one of before, whose devices are kept, so that only the jobs are read."""

@@ -11,7 +11,7 @@ from gpusched.api.validation import require_type
 from gpusched.errors import NotFound
 from gpusched.execution.hosts import KEYS
 from gpusched.joining import keys
-from gpusched.settings import load_settings
+from gpusched.settings import queue_settings
 
 __all__ = ["Key", "create", "job_ids", "list_keys", "revoke"]
 
@@ -60,7 +60,7 @@ def revoke(job: str, name: str) -> Key:
 def job_ids(begin: str = "") -> list[str]:
     """Return the ids that begin so of jobs that have keys, those that came first before the others."""
     require_type(begin, str, "begin")
-    found = (load_settings(os.environ).state_dir / "jobs").glob(f"*/{KEYS}/{keys.SERVER}")
+    found = (queue_settings(os.environ).state_dir / "jobs").glob(f"*/{KEYS}/{keys.SERVER}")
     names = [file.parts[-3] for file in sorted(found, key=lambda file: file.stat().st_mtime)]
     return [name for name in names if name.startswith(begin)]
 
@@ -80,7 +80,7 @@ def _directory(job: str, name: str = "") -> Path:
     """
     require_type(job, str, "job")
     require_type(name, str, "name")
-    directory = load_settings(os.environ).state_dir / "jobs" / job
+    directory = queue_settings(os.environ).state_dir / "jobs" / job
     if "/" in job or job in ("", ".", "..") or not directory.is_dir():
         raise NotFound(f"there is no job {job}", "see `gpusched ps --all`, and `gpusched keys list`")
     if not (directory / KEYS / keys.SERVER).exists():

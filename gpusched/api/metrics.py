@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gpusched import __version__
 from gpusched.api.host import StatusReader
 from gpusched.errors import HostFault
-from gpusched.settings import load_settings
+from gpusched.settings import queue_settings
 
 __all__ = ["Metrics", "metrics", "metrics_reader"]
 
@@ -53,7 +53,7 @@ def metrics_reader() -> Callable[[], Metrics]:
     from gpusched.metrics.families import families
     from gpusched.metrics.text import text_of
 
-    read, headroom = StatusReader(), load_settings(os.environ).headroom
+    read, headroom = StatusReader(), queue_settings(os.environ).headroom
 
     def moment() -> Metrics:
         seen = read()

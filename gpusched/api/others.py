@@ -10,7 +10,7 @@ from gpusched.api.validation import require_type
 from gpusched.errors import UsageError
 from gpusched.linux.users import user_name
 from gpusched.model.status import JOB_TERMINAL
-from gpusched.settings import Settings, load_settings
+from gpusched.settings import Settings, queue_settings
 
 __all__ = ["ALL", "jobs_of_user"]
 
@@ -27,7 +27,7 @@ def jobs_of_user(user: str, ended: int = 20, *, settings: Settings | None = None
     """
     require_type(user, str, "user")
     require_type(ended, Annotated[int, msgspec.Meta(ge=0)], "ended")
-    settings, own = settings or load_settings(os.environ), user_name(os.geteuid())
+    settings, own = settings or queue_settings(os.environ), user_name(os.geteuid())
     found = find_jobs((), ended, settings=settings) if user in (ALL, own) else FoundJobs(())
     if user == own:
         return found

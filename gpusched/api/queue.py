@@ -19,7 +19,7 @@ from gpusched.errors import GpuschedError, NoDaemon, TimedOut, UsageError
 from gpusched.execution.daemon_link import Link, in_parts
 from gpusched.execution.listing import has_jobs, has_queue, job_names, jobs_on_disk
 from gpusched.model import why as model
-from gpusched.settings import Settings, load_settings
+from gpusched.settings import Settings, load_settings, queue_settings
 
 if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes its time
     from gpusched.model.job import Submission
@@ -92,7 +92,7 @@ def find_jobs(ids: SomeJobs = (), ended: int = 0, *, settings: Settings | None =
     directories, which know ids and no names.
     """
     require_type(ended, Annotated[int, msgspec.Meta(ge=0)], "ended")
-    settings, names = settings or load_settings(os.environ), require_ids(ids, "ids")
+    settings, names = settings or queue_settings(os.environ), require_ids(ids, "ids")
     try:
         with Link(settings) as link:
             return FoundJobs(jobs_of(link, names, ended))
@@ -133,7 +133,7 @@ def select(
     Example: queue.stop(queue.select("train*", state="queued"))
     """
     asked = selection_of(names, last=last, state=state, since=since, text=text, group=group, ended=ended)
-    settings = settings or load_settings(os.environ)
+    settings = settings or queue_settings(os.environ)
     if not asked.names and not has_jobs(settings):
         return ()
     with linked(settings, asked.names) as link:
@@ -175,7 +175,7 @@ def stop(
     """
     from gpusched.control.messages import Stop
 
-    names, settings = require_ids(ids, "ids"), settings or load_settings(os.environ)
+    names, settings = require_ids(ids, "ids"), settings or queue_settings(os.environ)
     if bool(names) == everything:
         raise UsageError("name jobs, or --all" if everything else "no job is named", "gpusched stop JOB..., or --all")
     with linked(settings, names) as link:
@@ -196,7 +196,7 @@ def as_completed(
     """
     require_type(timeout, Annotated[float, msgspec.Meta(ge=0)] | None, "timeout")
     deadline = None if timeout is None else time.monotonic() + timeout
-    return _ends(list(dict.fromkeys(require_ids(ids, "ids"))), deadline, settings or load_settings(os.environ))
+    return _ends(list(dict.fromkeys(require_ids(ids, "ids"))), deadline, settings or queue_settings(os.environ))
 
 
 def why(job: SomeJobs, *, settings: Settings | None = None) -> Why:
@@ -205,7 +205,7 @@ def why(job: SomeJobs, *, settings: Settings | None = None) -> Why:
     The daemon plays the queue on for that, for up to 2 seconds. Raises UsageError for several jobs.
     """
     name = require_one(job, "job")
-    with linked(settings or load_settings(os.environ), (name,)) as link:
+    with linked(settings or queue_settings(os.environ), (name,)) as link:
         found = link.explained(only(name, selected(link, (name,), _SEVERAL)))
     return Why(**msgspec.structs.asdict(found))
 
@@ -221,7 +221,7 @@ def job_ids(begin: str = "") -> list[str]:
     require_type(begin, str, "begin")
     names: list[str] = []
     with suppress(GpuschedError):
-        settings = load_settings(os.environ)
+        settings = queue_settings(os.environ)
         names = job_names(settings)
         with Client(settings) as client:
             answer = client.ask(ListJobs(), _COMPLETION_S)
@@ -237,7 +237,7 @@ def _hold(ids: SomeJobs, settings: Settings | None, *, held: bool) -> Change:
     names = require_ids(ids, "ids")
     if not names:
         raise UsageError("no job is named", "name one or more")
-    with linked(settings or load_settings(os.environ), names) as link:
+    with linked(settings or queue_settings(os.environ), names) as link:
         ids = waiting(link, names)
         parts = (link.done(Hold(ids=part, held=held)) for part in in_parts(ids))
         return Change(tuple(chain.from_iterable(parts)), link.jobs(ids))

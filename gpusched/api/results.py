@@ -9,7 +9,7 @@ from gpusched.api.validation import SomeJobs, require_one
 from gpusched.errors import UsageError
 from gpusched.model.array import MemberResult, number_of_member
 from gpusched.model.status import JOB_TERMINAL, JobStatus
-from gpusched.settings import Settings, load_settings
+from gpusched.settings import Settings, queue_settings
 
 __all__ = ["Results", "results"]
 
@@ -55,7 +55,7 @@ def results(array: SomeJobs, *, settings: Settings | None = None) -> Results:
     gpusched.channel.Progress writes it. Raises UsageError for a job that is no array, NotFound, NoDaemon and HostFault.
     """
     name = require_one(array, "array")
-    with linked(settings or load_settings(os.environ), (name,)) as link:
+    with linked(settings or queue_settings(os.environ), (name,)) as link:
         job_id = only(name, selected(link, (name,), _SEVERAL))
         (job,) = link.jobs((job_id,))
         if job.array is None:

@@ -10,7 +10,7 @@ from gpusched.errors import UsageError
 from gpusched.execution.listing import has_jobs
 from gpusched.model.selection import MOST_ENDED_SELECTED
 from gpusched.model.usage import RoleUsage
-from gpusched.settings import Settings, load_settings
+from gpusched.settings import Settings, queue_settings
 
 __all__ = ["UsageReport", "usage"]
 
@@ -50,7 +50,7 @@ def usage(jobs: SomeJobs | None = None, *, since: Since | None = None, settings:
     An array stands for its members. Figures of those that run are a minute old at most. Raises NotFound for what
     means no job, UsageError (also for an empty list), NoDaemon and HostFault.
     """
-    names, settings = () if jobs is None else require_ids(jobs, "jobs"), settings or load_settings(os.environ)
+    names, settings = () if jobs is None else require_ids(jobs, "jobs"), settings or queue_settings(os.environ)
     if jobs is not None and not names:
         raise UsageError("no job is named", "name one or more, or leave jobs out for those of the last week")
     moment = 0.0 if names and since is None else moment_of(_LATELY if since is None else since, "since")

@@ -9,6 +9,7 @@ import gc
 import io
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from itertools import takewhile
@@ -93,6 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.set_threshold(_COLLECTED_AFTER)
     atexit.register(gc.freeze)  # else the interpreter scans all that was imported once more before it ends
     _have_streams()
+    warnings.showwarning = _warn
     outcome = _outcome(arguments)
     try:
         if isinstance(outcome, GpuschedError):
@@ -101,6 +103,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError:  # the reader has gone, and the code stands
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit stays quiet
     return outcome.exit_code if isinstance(outcome, GpuschedError) else outcome
+
+
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
+    """Show a warning as a line, without the place in the code that it is from."""
+    from gpusched.render.text import printable
+
+    print(f"gpusched: warning: {printable(str(message))}", file=sys.stderr)
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:

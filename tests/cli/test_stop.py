@@ -115,3 +115,18 @@ def test_only_what_is_queued_can_be_held(command: Command) -> None:
 
     assert told.returncode == 2
     assert f"{name} is running" in told.stderr
+
+
+def test_a_wrong_configuration_keeps_nobody_from_seeing_and_ending_jobs(command: Command) -> None:
+    running = queue(command, *SLEEP)
+    until_state(command, running, "running")
+    path = command.home / "config.toml"
+    path.write_text('kep_jobs = "90d"\n')
+    command.env["GPUSCHED_CONFIG"] = str(path)
+    warning = f"gpusched: warning: {path}: kep_jobs: there is no such key; it is left out (did you mean keep_jobs?)\n"
+
+    refused = command.run("run", "-d", "--num-gpus", "0", "--", "true")
+    seen = [command.run(*words) for words in (("ps",), ("status",), ("logs", running), ("stop", running))]
+
+    assert (refused.returncode, "did you mean keep_jobs?" in refused.stderr) == (2, True)
+    assert [(one.returncode, one.stderr) for one in seen] == [(0, warning)] * 4
