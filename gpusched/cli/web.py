@@ -41,7 +41,8 @@ _OPTIONS: Final[Options] = {
         "Write the address to open into this file, for you alone, and print nothing: as a service.", metavar="FILE"
     ),
     "socket": Option(
-        "Listen at this socket, without a login, until the input ends: what --host of another host runs here.",
+        "Listen at this socket, without a login, until the input ends or nothing is typed for a minute: what --host of "
+        "another host runs here.",
         metavar="PATH",
     ),
 }

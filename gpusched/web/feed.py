@@ -88,7 +88,8 @@ class Feed:
                 took = await self._read()
             await self._follow_queue(began + max(self._every_s, took / _PART_DEVICES))
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._watched.wait(), EVERY_S)
+                async with asyncio.timeout(EVERY_S):
+                    await self._watched.wait()
 
     async def _follow_queue(self, until: float) -> None:
         """Read the jobs soon after each change of the queue, until the next reading of all."""

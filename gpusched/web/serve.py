@@ -7,7 +7,7 @@ import select
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -58,8 +58,9 @@ def serve_until_input_ends(listening: Listening, ready: Callable[[], None], sile
         def wait_for_end() -> None:
             waiting = select.poll()
             waiting.register(0, select.POLLIN)
-            while waiting.poll(1000 * silent_s) and os.read(0, _BLOCK):
-                pass
+            with suppress(OSError):
+                while waiting.poll(1000 * silent_s) and os.read(0, _BLOCK):
+                    pass
             server.should_exit = True
 
         threading.Thread(target=wait_for_end, daemon=True).start()
@@ -86,12 +87,14 @@ def _server(listening: Listening, logins: Logins | None, remotes: "Sequence[Remo
             ssl_keyfile=listening.key,
         )
     )
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
-        signal.signal(signal.SIGHUP, server.handle_exit)  # a terminal is closed: what is in /tmp goes, as with Ctrl-C
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as with Ctrl-C, what is in /tmp goes, too
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, server.handle_exit)
     return server
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Return False for what uvicorn calls errors where pages are open at the end: their streams are cancelled."""
+    """Return False for what uvicorn calls errors and is none: open streams at the end, and another host that goes."""
     kind = record.exc_info[0] if record.exc_info else None
-    return kind is not asyncio.CancelledError and not str(record.msg).startswith("Cancel %s running task")
+    expected = kind is asyncio.CancelledError or (kind is not None and kind.__module__.startswith("httpx"))
+    return not expected and not str(record.msg).startswith("Cancel %s running task")

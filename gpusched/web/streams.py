@@ -59,7 +59,7 @@ class Streams:
 
 
 class Streamed(StreamingResponse):
-    """An answer in pieces; `close` is awaited at its end, also where who asked has gone before the first of them."""
+    """An answer in pieces; `close` is awaited at its end, also if the client has left before the first piece."""
 
     def __init__(
         self,
@@ -77,8 +77,10 @@ class Streamed(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            await self._pieces.aclose()
-            await self._close()
+            try:
+                await self._pieces.aclose()
+            finally:
+                await self._close()
 
 
 async def feed_events(feed: Feed, seen: int) -> AsyncGenerator[bytes]:

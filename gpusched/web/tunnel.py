@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import shlex
+import signal
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -26,12 +27,15 @@ _TARGET: Final = re.compile(
     re.ASCII,
 )
 _OPTIONS: Final = (
-    *("-T", "-a", "-x", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes", "-o", "ConnectTimeout=10"),
+    *("-T", "-a", "-x", "-C", "-o", "BatchMode=yes", "-o", "ControlMaster=no", "-o", "ConnectTimeout=10"),
     *("-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3"),
 )
+"""ControlMaster: an open connection of this user is used, but none that others use ends with this server."""
+
 _RETRY_S: Final = (2.0, 5.0, 10.0, 30.0)
 _READY_S: Final = 60.0
 _END_S: Final = 1.0
+_CANCEL_S: Final = 5.0
 _BLOCK: Final = 4096
 _MOST_COMPLAINT: Final = 300
 
@@ -75,10 +79,10 @@ class Away(NamedTuple):
 
 
 class Tunnel:
-    """The way to one host. It is made again and again, for as long as this server runs."""
+    """The way to one host. It reconnects for as long as this server runs."""
 
-    def __init__(self, target: Target, retry_s: Sequence[float] = _RETRY_S, ready_s: float = _READY_S) -> None:
-        self._target, self._retry_s, self._ready_s = target, retry_s, ready_s
+    def __init__(self, target: Target, ready_s: float = _READY_S, beat_s: float = BEAT_S) -> None:
+        self._target, self._ready_s, self._beat_s = target, ready_s, beat_s
         self._folder = tempfile.TemporaryDirectory(prefix="gpusched-web-")
         self.socket = Path(self._folder.name) / "socket"
         self.away: Away | None = Away(time.time(), "it was not reached yet")
@@ -91,9 +95,9 @@ class Tunnel:
             while True:
                 began = time.monotonic()
                 why = await self._connected()
-                tries = 1 if time.monotonic() - began > self._retry_s[-1] else tries + 1
-                await self._set(Away(time.time() if self.away is None else self.away.since, why))
-                await asyncio.sleep(self._retry_s[min(tries, len(self._retry_s)) - 1])
+                tries = 1 if time.monotonic() - began > _RETRY_S[-1] else tries + 1
+                await self._lose(why)
+                await asyncio.sleep(_RETRY_S[min(tries, len(_RETRY_S)) - 1])
         finally:
             self._folder.cleanup()
 
@@ -103,6 +107,9 @@ class Tunnel:
             async with asyncio.timeout(most_s), self._changed:
                 await self._changed.wait_for(lambda: self.away is not seen)
 
+    async def _lose(self, why: str) -> None:
+        await self._set(Away(time.time() if self.away is None else self.away.since, why))
+
     async def _set(self, away: Away | None) -> None:
         async with self._changed:
             self.away = away
@@ -110,22 +117,41 @@ class Tunnel:
 
     async def _connected(self) -> str:
         """Run ssh until it ends; return what it complained of last."""
+        with suppress(FileExistsError):  # what is old in /tmp may have been removed
+            self.socket.parent.mkdir(0o700)
+        if self.socket.parent.stat().st_uid != os.geteuid():
+            return f"{self.socket.parent} is not ours"
+        self.socket.unlink(missing_ok=True)
+        there = f"/tmp/gpusched-web-{secrets.token_hex(16)}"  # noqa: S108 (it is 0600, and no request goes there before READY)
         complaint = bytearray()
         try:
-            async with _run(self._argv(), complaint) as process:
+            async with _run(self._argv(there), complaint, self._beat_s) as process:
                 why = await self._heed(process)
+                if self.away is None:  # at once: another user there may take that name now
+                    await self._lose(why or "its ssh has ended")
         except OSError as error:
             return f"ssh cannot be run: {error.strerror}"
+        finally:
+            with suppress(OSError):
+                await self._cancel(there)
         lines = complaint.decode(errors="replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return why or last[:_MOST_COMPLAINT] or f"ssh ended with code {process.returncode}"
 
-    def _argv(self) -> list[str]:
-        there = f"/tmp/gpusched-web-{secrets.token_hex(16)}"  # noqa: S108 (it is 0600, and no request goes there before READY)
-        self.socket.unlink(missing_ok=True)  # a control connection that stays open may still listen there
-        port = () if self._target.port is None else ("-p", str(self._target.port))
+    def _argv(self, there: str) -> list[str]:
         remote = f"exec {shlex.quote(self._target.program)} web --socket {there}"
-        return ["ssh", *_OPTIONS, *port, "-L", f"{self.socket}:{there}", "--", self._target.host, remote]
+        return ["ssh", *_OPTIONS, *self._forwarding(there), remote]
+
+    def _forwarding(self, there: str) -> list[str]:
+        port = [] if self._target.port is None else ["-p", str(self._target.port)]
+        return [*port, "-L", f"{self.socket}:{there}", "--", self._target.host]
+
+    async def _cancel(self, there: str) -> None:
+        """End the forwarding in a connection that stays open, if there is one: else it has ended."""
+        null = asyncio.subprocess.DEVNULL
+        argv = ["ssh", "-o", "BatchMode=yes", "-O", "cancel", *self._forwarding(there)]
+        process = await asyncio.create_subprocess_exec(*argv, stdin=null, stdout=null, stderr=null)
+        await _end(process, patience_s=_CANCEL_S)
 
     async def _heed(self, process: asyncio.subprocess.Process) -> str:
         """Follow what comes from there until it ends; return what was wrong with it."""
@@ -133,9 +159,12 @@ class Tunnel:
         try:
             async with asyncio.timeout(self._ready_s) as limit:
                 async for line in process.stdout:
-                    if line.strip() == READY.encode():
-                        limit.reschedule(None)
-                        await self._set(None)
+                    if line.strip() != READY.encode():
+                        continue
+                    if not self.socket.is_socket():
+                        return "ssh could not forward a socket"
+                    limit.reschedule(None)
+                    await self._set(None)
         except TimeoutError:
             return f"nothing was ready there after {self._ready_s:g} s"
         except ValueError:  # a line of more than 64 KiB
@@ -144,11 +173,11 @@ class Tunnel:
 
 
 @asynccontextmanager
-async def _run(argv: Sequence[str], complaint: bytearray) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """Run ssh; it is killed at the end. `complaint` gets the end of what it writes to standard error.
+async def _run(argv: Sequence[str], complaint: bytearray, beat_s: float) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """Run ssh until the end of this context. `complaint` gets the last of what it writes to standard error.
 
-    That pipe is this module's own, as asyncio would wait until all who have it end: a program that connects ssh
-    (ProxyCommand) or a control connection may go on.
+    That pipe is this module's own: other programs, such as a ProxyCommand, may hold it open after ssh has ended, and
+    asyncio would wait for them.
     """
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb", 0) as pipe:
@@ -159,28 +188,45 @@ async def _run(argv: Sequence[str], complaint: bytearray) -> AsyncGenerator[asyn
         finally:
             os.close(writing)
         assert process.stdin is not None  # noqa: S101 (for the type checker)
-        beating = asyncio.create_task(_beat(process.stdin))
+        beating = asyncio.create_task(_beat(process.stdin, beat_s))
         keeping = asyncio.create_task(_keep_end(pipe, complaint))
         try:
             yield process
         finally:
-            with suppress(ProcessLookupError):
-                process.kill()
+            _signal(process, signal.SIGTERM)  # so that it ends its ProxyCommand
             beating.cancel()
+            await _end(process, patience_s=_END_S)
             await asyncio.wait([keeping], timeout=_END_S)
             keeping.cancel()
             await asyncio.gather(beating, keeping, return_exceptions=True)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), _END_S)
 
 
-async def _beat(stream: asyncio.StreamWriter) -> None:
+async def _end(process: asyncio.subprocess.Process, *, patience_s: float) -> None:
+    """Wait for the end of a process for some seconds, and then kill it."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(patience_s):  # wait_for loses a cancellation now and then, until Python 3.12
+            await process.wait()
+    if process.returncode is None:
+        _signal(process, signal.SIGKILL)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await process.wait()
+
+
+def _signal(process: asyncio.subprocess.Process, number: int) -> None:
+    """Send a signal. The process's own methods would wait for it in the place of asyncio."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+
+
+async def _beat(stream: asyncio.StreamWriter, every_s: float) -> None:
     """Show the server there that somebody wants it, also where a connection breaks without a word."""
     with suppress(OSError):
         while True:
             stream.write(b"\n")
             await stream.drain()
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(every_s)
 
 
 async def _keep_end(pipe: BinaryIO, end: bytearray) -> None:

@@ -21,7 +21,7 @@ from gpusched.channel.local import LocalClient, LocalServer
 from gpusched.channel.stream import Connection, _prefix
 from gpusched.channel.transport import queue_length
 from tests.channel.conftest import Stranger, WaitUntil, next_of
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 ONE = {"x": np.zeros(1, np.uint8)}
 MAGIC = int.from_bytes(b"gpu1", "little")
@@ -245,6 +245,10 @@ def next_of_both(server: LocalServer) -> bytes:
     raise AssertionError("nothing came")
 
 
+def is_empty(side: LocalServer | LocalClient) -> bool:
+    return side.receive() is None and not select.select([side.descriptor], [], [], 0)[0]
+
+
 def test_a_socket_that_has_room_again_is_not_reported_for_ever(endpoint: str) -> None:
     """Else the channel's thread would go round and round."""
     server = LocalServer(Path(path_of(endpoint)), Limits())
@@ -263,8 +267,7 @@ def test_a_socket_that_has_room_again_is_not_reported_for_ever(endpoint: str) ->
         while connection.waits:
             assert next_of(peer) is not None
             side.send(route, [b"more"])
-        while next_of(peer, 0.05) is not None:
-            pass
+        until(lambda peer=peer: is_empty(peer), "all is read")  # type: ignore[misc]
     for side in (server, client):
         assert not select.select([side.descriptor], [], [], 0)[0]
     client.close()
@@ -286,9 +289,13 @@ def test_where_too_many_messages_wait_there_is_no_room(endpoint: str, server: Lo
     while stranger.socket.send(0, [bytes(50_000)]):
         pass
     assert not stranger.socket.writable()
-    while next_of(server, 0.05) is not None:
+
+    def has_room_again() -> bool:
+        server.receive()
         stranger.socket.receive()
-    assert stranger.socket.writable()
+        return stranger.socket.writable()
+
+    until(has_room_again, "what waited is read")
     stranger.socket.close()
 
 

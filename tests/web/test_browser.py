@@ -343,7 +343,13 @@ MOMENT: dict[str, object] = {
         }
     ],
 }
-BAD: tuple[dict[str, object], ...] = ({"devices": [None]}, {"order": 1}, {"jobs": [{"id": "run-1"}]}, {"jobs": None})
+BAD: tuple[dict[str, object], ...] = (
+    {"devices": [None]},
+    {"order": 1},
+    {"jobs": [{"id": "run-1"}]},
+    {"jobs": None},
+    {"problem": {"toString": 1}},
+)
 
 
 def put(path: Path, text: str) -> None:
@@ -378,6 +384,15 @@ def test_a_host_that_sends_what_cannot_be_shown_keeps_nothing_else_from_being_sh
             put(folder / "events", f'data: {{"number": {2 * number + 4}, "jobs": []}}\n\n')
             expect(page.locator("#jobs tr", has_text="on lab2")).to_have_count(1)
             expect(page.locator("#summary")).to_have_text("2 run, 0 wait")
+        put(folder / "moment", json.dumps(MOMENT | {"number": 20, "error": "it hangs", "jobs": [{"id": "run-1"}]}))
+        put(folder / "events", 'data: {"number": 20, "jobs": []}\n\n')
+        expect(machine).to_contain_text("it hangs")
+        whole = {"number": 21, "host": "there", "user": "you", "problem": None, "devices": [], "jobs": []}
+        put(folder / "events", f"data: {json.dumps(whole)}\n\n")
+        expect(machine).to_contain_text("it sent what cannot be shown")
+        put(folder / "events", 'data: {"number": 22, "jobs": [], "away": {"since": 1, "why": {"toString": 1}}}\n\n')
+        server.command.run("stop", "run-1")
+        expect(page.locator("#summary")).to_have_text("0 run, 0 wait")
         assert visit.complaints == []
     finally:
         sshd.stop()

@@ -146,6 +146,8 @@ def test_what_another_host_sends_as_events_stays_one_event_of_it_each(serve: Ser
         return found
 
     heard({})
+    events.write_bytes(b"data: " + b"[" * 5000 + b"\n\n")
+    heard({})
     events.write_text('data: {"number": 1, "text": "one\u2028line"}\n\n')
     assert {"number": 1} not in heard({"number": 1, "text": "one\u2028line"}), "what is no JSON is not passed on"
     assert not any(b"forged" in line for line in stream.lines), "nor as an event of this host"

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -55,15 +56,13 @@ def test_a_host_where_nothing_gets_ready_is_away_and_its_ssh_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ssh_in(tmp_path / "bin", "echo $$ > pid\necho ready-to-run\nexec sleep 600", monkeypatch)
-    tunnel = Tunnel(Target("lab2", "lab2"), ready_s=0.3)
-    assert asyncio.run(why_away(tunnel)) == "nothing was ready there after 0.3 s"
+    tunnel = Tunnel(Target("lab2", "lab2"), ready_s=3)
+    assert asyncio.run(why_away(tunnel)) == "nothing was ready there after 3 s"
     pid = (tmp_path / "bin" / "pid").read_text().strip()
-    assert not Path(f"/proc/{pid}").exists()
+    until(lambda: not Path(f"/proc/{pid}").exists(), "its ssh has ended")
 
 
-def test_a_host_that_complains_without_an_end_is_followed_and_the_end_of_it_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_host_that_complains_a_lot_the_last_line_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ssh_in(tmp_path / "bin", "head -c 300000 /dev/zero >&2\necho >&2\necho the last >&2", monkeypatch)
     assert asyncio.run(why_away(Tunnel(Target("lab2", "lab2")))) == "the last"
 
@@ -71,8 +70,8 @@ def test_a_host_that_complains_without_an_end_is_followed_and_the_end_of_it_is_s
 def test_the_server_there_is_told_again_and_again_that_it_is_wanted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ssh_in(tmp_path / "bin", "read beat && echo beaten >&2", monkeypatch)
-    assert asyncio.run(why_away(Tunnel(Target("lab2", "lab2")))) == "beaten"
+    ssh_in(tmp_path / "bin", "read beat && read beat && read beat && echo beaten >&2", monkeypatch)
+    assert asyncio.run(why_away(Tunnel(Target("lab2", "lab2"), beat_s=0.05))) == "beaten"
 
 
 SERVE = """
@@ -97,11 +96,22 @@ def test_a_server_that_nobody_wants_any_more_ends_though_its_input_stays_open(tm
     assert not (tmp_path / "socket").exists()
 
 
-def test_a_server_whose_terminal_is_closed_leaves_no_socket(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_server_whose_terminal_is_closed_leaves_no_socket(number: int, tmp_path: Path) -> None:
     with started(tmp_path / "socket", PATIENCE_S) as process:
-        process.send_signal(signal.SIGHUP)
-        process.wait(PATIENCE_S)
+        process.send_signal(number)
+        assert process.wait(PATIENCE_S) == 0
     assert not (tmp_path / "socket").exists()
+
+
+def test_a_server_ends_though_its_input_breaks(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    argv = [sys.executable, "-c", SERVE, str(tmp_path / "socket"), str(PATIENCE_S)]
+    with subprocess.Popen(argv, stdin=theirs.fileno(), stdout=theirs.fileno()) as process:
+        theirs.close()
+        until(lambda: ours.recv(100, socket.MSG_PEEK).endswith(b"\n"), "it listens")
+        ours.close()  # with an output that was not read: the other end is reset
+        assert process.wait(PATIENCE_S) == 0
 
 
 @pytest.fixture
@@ -124,6 +134,12 @@ def logged_in(tmp_path: Path) -> Iterator[Sshd]:
     sshd.stop()
 
 
+def listeners() -> int:
+    """How many sockets of tunnels ssh listens at, also where their names are gone."""
+    lines = Path("/proc/net/unix").read_text().splitlines()
+    return sum("/socket" in line and "gpusched-web-" in line and line.split()[3] == "00010000" for line in lines)
+
+
 @pytest.mark.skipif(None in (SSH, SSHD), reason="sshd is not installed")
 def test_a_connection_that_a_person_has_opened_is_used_again_and_again(
     serve: Serve, logged_in: Sshd, stand_in: StandIn, tmp_path: Path
@@ -131,6 +147,7 @@ def test_a_connection_that_a_person_has_opened_is_used_again_and_again(
     host = stand_in.host("gpus 3\n")
     (tmp_path / "there").mkdir()
     there = Command(tmp_path / "there", {name: host.env[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")})
+    before = listeners()
     try:
         server = serve("--host", f"lab2=ssh://lab2{logged_in.program(there)}", path=logged_in.path)
         cookie = server.log_in(server.address())
@@ -139,7 +156,9 @@ def test_a_connection_that_a_person_has_opened_is_used_again_and_again(
         os.kill(pid, signal.SIGKILL)
         until(lambda: servers_of(there) not in ([], [pid]), "it is connected again")
         until(lambda: len(moment(server, cookie, "lab2").get("devices", [])) == 3, "it is seen again")
+        until(lambda: listeners() == before + 1, "the first forwarding has gone from the connection")
         server.stop()
         until(lambda: not servers_of(there), "the server there has ended")
+        until(lambda: listeners() == before, "so has the second")
     finally:
         there.end()

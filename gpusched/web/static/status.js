@@ -10,9 +10,11 @@ const HOUR_MS = 3_600_000;
 const HIDDEN_MS = 15_000;
 const POINT_MS = 30_000; // as the server's
 const ANSWER_MS = 70_000;
+const AGAIN_MS = 1000;
 const REFRESH_MS = 5000;
-// By name, "" for this host. `moment`: { number, host, user, devices, jobs: Map by id, order }; `stale`: changes were
-// missed; `away`: { since, why }; `asking`: for the whole moment, `again`: with news meanwhile.
+// By name, "" for this host. `moment`: { number, host, user, devices, jobs: Map by id, order }; `heard`: the latest number
+// of its events; `stale`: some were missed; `away`: { since, why }; `asking`: a promise while it is asked, and `wanted`
+// what it is to be asked for then: 1: the whole moment, 2: the last hour, too.
 const machines = new Map([["", newMachine("", false)]]);
 const here = machines.get("");
 let heard = 0;
@@ -25,9 +27,21 @@ let events = null;
 let wantsEvents = false;
 let retry = 0;
 let asking = 0;
+let broken = false; // a host's moment was left out while all were drawn
 
 function newMachine(name, readOnly) {
-  return { name, readOnly, moment: null, stale: true, away: null, problem: null, asking: null, again: false, refreshing: 0, drawnDevices: null, place: make("div", { class: "machine" }) };
+  return { name, readOnly, moment: null, heard: 0, stale: true, away: null, problem: null, asking: null, wanted: 0, refreshing: 0, drawnDevices: null, place: make("div", { class: "machine" }) };
+}
+
+function shielded(machine, work, otherwise) { // what another host sent keeps nothing else from being drawn
+  try {
+    return work();
+  } catch (error) {
+    if (machine === here) throw error;
+    Object.assign(machine, { moment: null, stale: true, problem: "it sent what cannot be shown" });
+    broken = true;
+    return otherwise;
+  }
 }
 
 const known = () => [...machines.values()].filter((one) => one.moment !== null && !one.moment.error);
@@ -37,7 +51,8 @@ const labelOf = (machine) => machine.name || machine.moment?.host || "this host"
 const keyOf = (machine, id) => `${machine.name}/${id}`; // of a job, or of a GPU
 
 function chooseColours() { // a job keeps its colour while it is drawn; two have the same only where there are more than colours
-  const jobs = new Set(known().flatMap((one) => one.moment.devices.flatMap((device) => device.parts.filter((part) => part.job !== null).map((part) => keyOf(one, part.job)))));
+  const keysOf = (machine) => machine.moment.devices.flatMap((device) => device.parts.filter((part) => part.job !== null).map((part) => keyOf(machine, part.job)));
+  const jobs = new Set(known().flatMap((one) => shielded(one, () => keysOf(one), [])));
   for (const job of colours.keys()) if (!jobs.has(job)) colours.delete(job);
   for (const job of jobs) {
     if (colours.has(job)) continue;
@@ -153,20 +168,20 @@ function wanted(machine, job) {
   return fits && textsOf(machine, job).some((one) => one.includes(text));
 }
 
-function drawJobs() { // rows that stay as they are are not drawn again
-  const jobs = known().flatMap((one) => one.moment.order.map((id) => [one, one.moment.jobs.get(id)])).filter(([one, job]) => wanted(one, job));
+function rowOf(machine, job) { // one that stays as it is is not drawn again
+  const before = drawn.get(keyOf(machine, job.id));
+  const found = before?.job === job ? before : { job, row: row(machine, job) };
+  const [text, box] = [time(job), found.row.querySelector(".time")];
+  if (box.textContent !== text) box.textContent = text;
+  return found;
+}
+
+function drawJobs() {
+  const jobsOf = (machine) => machine.moment.order.map((id) => machine.moment.jobs.get(id)).filter((job) => wanted(machine, job));
+  const jobs = known().flatMap((one) => shielded(one, () => jobsOf(one), []).map((job) => [one, job]));
   const now = new Map();
-  for (const [one, job] of jobs.slice(0, shown)) {
-    const before = drawn.get(keyOf(one, job.id));
-    now.set(keyOf(one, job.id), before?.job === job ? before : { job, row: row(one, job) });
-  }
-  const rows = [...now.values()].map((one) => one.row);
-  fill($("jobs"), rows);
-  for (const { job, row: one } of now.values()) {
-    const text = time(job);
-    const box = one.querySelector(".time");
-    if (box.textContent !== text) box.textContent = text;
-  }
+  for (const [one, job] of jobs.slice(0, shown)) shielded(one, () => now.set(keyOf(one, job.id), rowOf(one, job)));
+  fill($("jobs"), [...now.values()].map((one) => one.row));
   drawn = now;
   $("none").hidden = jobs.length > 0;
   $("more").hidden = jobs.length <= shown;
@@ -213,26 +228,28 @@ function drawTitle(text) {
   const [job, host] = jobOf(location.hash);
   const row = machines.get(host)?.moment?.jobs?.get(job);
   if (job === null) document.title = `${here.moment.host}: ${text}`;
-  else if (row && document.hidden) document.title = `${row.id}: ${row.text}`; // else its view has later news
+  else if (row && document.hidden) shielded(machines.get(host), () => { document.title = `${row.id}: ${row.text}`; }); // else its view has later news
 }
 
 function draw() {
   if (here.moment === null) return;
-  const broken = Boolean(here.moment.error);
-  show($("problem"), broken ? `${here.moment.error}. ${here.moment.hint ?? ""}` : machines.size > 1 ? null : here.moment.problem);
-  if (broken && machines.size === 1) return;
-  const counts = known().map(countsOf);
+  broken = false;
+  const failed = Boolean(here.moment.error);
+  show($("problem"), failed ? `${here.moment.error}. ${here.moment.hint ?? ""}` : machines.size > 1 ? null : here.moment.problem);
+  if (failed && machines.size === 1) return;
+  const counts = known().map((one) => shielded(one, () => countsOf(one), [0, 0]));
   const [running, waiting] = [0, 1].map((place) => counts.reduce((sum, one) => sum + one[place], 0));
   const text = `${running} run, ${waiting} wait`;
   show($("summary"), text);
-  if (!broken) {
+  if (!failed) {
     show($("host"), here.moment.host);
     drawTitle(text);
   }
   if ($("status-view").hidden) return;
   if ($("gpus").childElementCount !== machines.size) $("gpus").replaceChildren(...[...machines.values()].map((one) => one.place));
-  for (const one of machines.values()) drawMachine(one);
+  for (const one of machines.values()) if (!shielded(one, () => drawMachine(one) ?? true)) drawMachine(one);
   drawJobs();
+  if (broken) draw();
 }
 
 function merge(machine, part, whole) {
@@ -248,38 +265,18 @@ function merge(machine, part, whole) {
   if ("devices" in others) remember(machine);
 }
 
-function tryToDraw(machine, jobs) { // what is new of it, where nobody sees it
-  if (machine.moment.error) return;
-  for (const job of jobs) [row(machine, job), time(job), textsOf(machine, job)];
-  for (const device of machine.moment.devices) gpu(machine, device);
-  legend(machine);
-}
-
 function take(machine, part, whole) {
-  try {
+  shielded(machine, () => {
     merge(machine, part, whole);
-    if (machine !== here) tryToDraw(machine, part.jobs);
     [machine.problem, machine.stale] = [null, false];
-  } catch (error) {
-    if (machine === here) throw error;
-    Object.assign(machine, { moment: null, stale: true, problem: "it sent what cannot be shown" }); // all others are shown
-  }
+  });
   heard = Date.now();
   draw();
 }
 
-function fetchWhole(machine) { // once at a time; what is missed meanwhile is asked for after it
-  machine.again = machine.asking !== null;
-  machine.asking ??= fetchAgain(machine).finally(() => { machine.asking = null; });
-  return machine.asking;
-}
-
-async function fetchAgain(machine) {
+async function fetchWhole(machine) {
   try {
-    do {
-      machine.again = false;
-      take(machine, await ask(at("/moment", machine.name), { signal: AbortSignal.timeout(ANSWER_MS) }), true);
-    } while (machine.again);
+    take(machine, await ask(at("/moment", machine.name), { signal: AbortSignal.timeout(ANSWER_MS) }), true);
   } catch (error) {
     machine.problem = error.message;
     if (machine === here) show($("summary"), error.status === 401 ? error.message : "not connected");
@@ -288,8 +285,7 @@ async function fetchAgain(machine) {
   }
 }
 
-async function fetchMachine(machine) {
-  await fetchWhole(machine);
+async function fetchHistory(machine) {
   const found = await ask(at("/history", machine.name), { signal: AbortSignal.timeout(ANSWER_MS) });
   const last = Date.now() - 1000 * found.age_s;
   for (const [uuid, values] of Object.entries(found.busy)) {
@@ -300,26 +296,49 @@ async function fetchMachine(machine) {
   draw();
 }
 
-function refresh(machine) { // until it is known again
+async function fetchWanted(machine) {
+  while (machine.wanted) {
+    const withHistory = machine.wanted === 2;
+    machine.wanted = 0;
+    await fetchWhole(machine);
+    if (withHistory) await fetchHistory(machine).catch(() => {}); // then it has no hour before
+    if (machine.moment?.number < machine.heard) machine.wanted = Math.max(machine.wanted, 1);
+    if (machine.wanted) await new Promise((done) => setTimeout(done, AGAIN_MS));
+  }
+}
+
+function fetchMachine(machine, wanted) { // once at a time: what is wanted meanwhile comes after it
+  machine.wanted = Math.max(machine.wanted, wanted);
+  machine.asking ??= fetchWanted(machine).finally(() => { machine.asking = null; });
+  return machine.asking;
+}
+
+function refresh(machine, wanted) { // until it is known again
   clearTimeout(machine.refreshing);
   machine.stale = true;
-  fetchMachine(machine).catch(() => {
-    machine.refreshing = setTimeout(() => machine.stale && !machine.away && wantsEvents && refresh(machine), REFRESH_MS);
+  fetchMachine(machine, wanted).catch(() => {
+    machine.refreshing = setTimeout(() => machine.stale && !machine.away && wantsEvents && refresh(machine, wanted), REFRESH_MS);
   });
 }
 
 function news(machine, part) {
   machine.away = part.away ?? null;
-  if (part.away) draw();
-  else if (part.number === undefined) refresh(machine);
-  else if (machine.asking !== null) machine.again = true;
-  else if (!machine.stale && part.number === machine.moment.number + 1) take(machine, part, false);
-  else if (machine.stale || part.number > machine.moment.number) fetchWhole(machine).catch(() => {});
+  if (part.away) {
+    draw();
+  } else if (part.number === undefined) {
+    machine.heard = 0;
+    refresh(machine, 2);
+  } else {
+    machine.heard = part.number;
+    if (machine.asking !== null) return;
+    if (!machine.stale && part.number === machine.moment.number + 1) take(machine, part, false);
+    else if (machine.stale || part.number > machine.moment.number) refresh(machine, 1);
+  }
 }
 
 async function follow() {
-  if (machines.size === 1) for (const one of (await ask(at("/hosts"))).hosts) machines.set(one.name, newMachine(one.name, one.read_only));
-  await fetchMachine(here);
+  if (machines.size === 1) for (const one of (await ask(at("/hosts"))).hosts) if (!machines.has(one.name)) machines.set(one.name, newMachine(one.name, one.read_only));
+  await fetchMachine(here, 2);
   if (!wantsEvents) return;
   events?.close();
   const others = [...machines.values()].filter((one) => one !== here);
@@ -358,7 +377,7 @@ export function pause() { // its title goes on
   wantsEvents = false;
   stop();
   clearInterval(asking);
-  asking = setInterval(() => machines.forEach((one) => fetchWhole(one).catch(() => {})), HIDDEN_MS);
+  asking = setInterval(() => machines.forEach((one) => fetchMachine(one, 1).catch(() => {})), HIDDEN_MS);
 }
 
 export const mayAct = (host) => !machines.get(host)?.readOnly;
