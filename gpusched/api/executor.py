@@ -18,7 +18,7 @@ from gpusched.api.commands import command_submission, with_preload
 from gpusched.api.plan_arguments import require_known
 from gpusched.api.validation import require_type
 from gpusched.calls import calls_of, cancel_call, is_begun, read_result, result_of, write_call
-from gpusched.control.messages import Extend
+from gpusched.control.messages import Extend, Stop
 from gpusched.errors import GpuschedError, JobFailed, NotFound, UsageError
 from gpusched.execution.daemon_link import Link
 from gpusched.execution.start import this_process
@@ -70,7 +70,7 @@ class Executor(futures.Executor):
     how many calls run at the same time; None: as many as have a place. `preload`: modules that are imported once for
     all calls, whose processes are forked from that. Functions, arguments and results travel as cloudpickle files in the
     directories of the jobs. A call whose process dies fails with JobFailed and the reason; the others go on. All end
-    when this process ends. A call runs once: `requeue` and `retry` are refused.
+    when this process ends, and Ctrl-C stops them. A call runs once: `requeue` and `retry` are refused.
 
     All calls are members of one array, whose id is `array`. Raises what gpusched.run raises.
 
@@ -127,6 +127,12 @@ class Executor(futures.Executor):
         if wait:
             self._thread.join()
 
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait for all calls; after Ctrl-C (KeyboardInterrupt) stop them, which leaves each its grace."""
+        if kind is not None and issubclass(kind, KeyboardInterrupt) and os.getpid() == self._process:
+            self._pending.interrupt()
+        self.shutdown()
+
 
 class _Pending:
     """The calls that have no result yet, and the thread that finds their results."""
@@ -139,7 +145,7 @@ class _Pending:
         self._changed = threading.Event()
         self._count = self._known = self._needed = 0
         self.failed: GpuschedError | None = None
-        self._closed = False
+        self._closed = self._interrupted = self._stopped = False
 
     def add(self, future: JobFuture[Any]) -> None:
         """Take in a future whose call is written."""
@@ -158,6 +164,12 @@ class _Pending:
         self._closed = True
         self._changed.set()
 
+    def interrupt(self) -> None:
+        """Cancel what has not begun, have the thread stop what has, and end with that."""
+        self._interrupted = True
+        self.cancel_all()
+        self.close()
+
     def run(self) -> None:
         """Send what is new, and find results, until all calls have ended and no more can come."""
         rest_s = _POLL_S
@@ -166,6 +178,9 @@ class _Pending:
                 while not self._is_over():
                     self._changed.clear()
                     self._send(link)
+                    if self._interrupted and not self._stopped:
+                        link.done(Stop(ids=(self._id,)))
+                        self._stopped = True
                     rest_s = _POLL_S if self._settle(link) else min(_IDLE_S, rest_s * _SLOWER)
                     self._changed.wait(rest_s)
                 link.done(Extend(id=self._id, count=self._needed, close=True))
@@ -177,7 +192,10 @@ class _Pending:
 
     def _is_over(self) -> bool:
         """Return whether nothing is pending and nothing can come: also at the interpreter's end."""
-        if self._executor() is None or not threading.main_thread().is_alive():
+        at_end = not threading.main_thread().is_alive()
+        if at_end and not self._interrupted and getattr(sys, "last_type", None) is KeyboardInterrupt:
+            self.interrupt()
+        if self._executor() is None or at_end:
             self._closed = True
         return self._closed and not self._futures and self._known == self._count
 

@@ -15,7 +15,7 @@ import msgspec
 
 from gpusched.api.selecting import Since, jobs_of, linked, only, selected, selection_of, waiting
 from gpusched.api.validation import SomeJobs, require_ids, require_one, require_type
-from gpusched.errors import GpuschedError, NoDaemon, TimedOut, UsageError
+from gpusched.errors import GpuschedError, NoDaemon, NotFound, TimedOut, UsageError
 from gpusched.execution.daemon_link import Link, in_parts
 from gpusched.execution.listing import has_jobs, has_queue, job_names, jobs_on_disk
 from gpusched.model import why as model
@@ -125,16 +125,18 @@ def select(
     Those that live come first, the oldest first, then those that ended, the latest first. `ended`: how many of these a
     glob, or no name, means at the most; 0: only jobs that live, or where a condition asks for others, all.
 
-    `state`: "running", or several, also as "failed,lost". `since`: jobs that live, or ended after this moment, or not
-    longer ago than a span such as "2h". `text` is in their command or options, their directory or name. `group`: jobs
-    in this group. `last`: of all these the one that came last, whether it has ended or not. Raises UsageError for an
-    argument that is none of these.
+    `state`: "running", or several, also as "failed,lost"; "held" is one, too. `since`: jobs that live, or ended after
+    this moment, or not longer ago than a span such as "2h". `text` is in their command or options, their directory or
+    name. `group`: jobs in this group. `last`: of all these the one that came last, whether it has ended or not. Raises
+    UsageError for an argument that is none of these, NotFound for a group that there never was.
 
     Example: queue.stop(queue.select("train*", state="queued"))
     """
     asked = selection_of(names, last=last, state=state, since=since, text=text, group=group, ended=ended)
     settings = settings or queue_settings(os.environ)
     if not asked.names and not has_jobs(settings):
+        if group is not None:
+            raise NotFound(f"there is no group {group}", "see `gpusched group`")
         return ()
     with linked(settings, asked.names) as link:
         return link.select(asked)

@@ -35,6 +35,9 @@ __all__ = [
 Since = str | float | dt.datetime
 """A moment, or how long ago it was: "2h", a number of seconds."""
 
+HELD: Final = "held"
+"""What a job is shown as that waits until it is released. It is queued."""
+
 _NAMED: Final = 3
 
 
@@ -53,12 +56,16 @@ def selection_of(
     require_type(text, str | None, "text")
     require_type(group, GroupName | None, "group")
     require_type(ended, Annotated[int, msgspec.Meta(ge=0)], "ended")
-    states = states_of(state)
+    given = state.split(",") if isinstance(state, str) else state
+    require_type(given, Sequence[str], "state")
+    states = states_of([one for one in given if one != HELD])
     moment = None if since is None else moment_of(since, "since")
     among_ended = last or moment is not None or not JOB_TERMINAL.isdisjoint(states)
     most = MOST_ENDED_SELECTED if among_ended and not ended else min(ended, MOST_ENDED_SELECTED)
     ids = require_ids(names, "names")
-    return Selection(names=ids, last=last, states=states, since=moment, text=text, group=group, ended=most)
+    return Selection(
+        names=ids, last=last, states=states, held=HELD in given, since=moment, text=text, group=group, ended=most
+    )
 
 
 def linked(settings: Settings, ids: Sequence[str]) -> Link:
@@ -110,7 +117,7 @@ def states_of(state: str | Sequence[str]) -> tuple[JobState, ...]:
     require_type(given, Sequence[str], "state")
     unknown = [one for one in given if one not in list(JobState)]
     if unknown:
-        raise UsageError(f"there is no state {unknown[0]!r}", f"one of {', '.join(JobState)}")
+        raise UsageError(f"there is no state {unknown[0]!r}", f"one of {', '.join(JobState)}, or {HELD}")
     return tuple(dict.fromkeys(map(JobState, given)))
 
 

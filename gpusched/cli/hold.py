@@ -5,7 +5,7 @@ from typing import Annotated
 from gpusched.api import queue
 from gpusched.cli.options import Option
 from gpusched.cli.queue_answers import print_change
-from gpusched.cli.selecting import Group, JobNames, Last, State, meant
+from gpusched.cli.selecting import Group, JobNames, Last, State, meant, nothing_meant
 
 __all__ = ["hold"]
 
@@ -22,4 +22,6 @@ def hold(
     Example: gpusched hold run-7
     """
     ids = meant(jobs, last=last, state=state, group=group, of_group="queued")
+    if not ids and not as_json:
+        print(nothing_meant(state or "queued", group))
     print_change(queue.hold(ids) if ids else queue.Change(), as_json=as_json)

@@ -26,7 +26,7 @@ def ps(
             argument=True,
         ),
     ] = None,
-    why: Annotated[bool, Option("Under each job that waits, what it waits for.", ("--why",))] = False,
+    why: Annotated[bool, Option("Under each job: what it waits for, or why it ended so.", ("--why",))] = False,
     everything: Annotated[bool, Option("All jobs that ended, not the latest only.", ("--all", "-a"))] = False,
     ended: Annotated[
         int | None,
@@ -67,4 +67,5 @@ def ps(
         return
     from gpusched.render.ps import print_table
 
-    print_table(found, sys.stdout, why=why)
+    none = "no job matches; all: gpusched ps --all" if conditions else "no job runs or waits, and none has ended lately"
+    print_table(found, sys.stdout, why=why, none=none)

@@ -71,7 +71,7 @@ def print_removal(removal: "Removal", *, as_json: bool, dry_run: bool = False) -
         for job_id in removal.ids:
             print(f"{job_id} would be removed" if dry_run else f"{job_id} is removed")
         if not removal.ids and not removal.kept:
-            print("no job is meant")
+            print("no job that has ended matches")
         for job_id, why in removal.kept.items():
             print(f"gpusched: {job_id} stays: {why}", file=sys.stderr)
         for path in removal.left:

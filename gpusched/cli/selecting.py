@@ -8,7 +8,7 @@ from gpusched.api.groups import group_names
 from gpusched.cli.options import Option
 from gpusched.errors import UsageError
 
-__all__ = ["Group", "JobNames", "Last", "OneJob", "State", "meant", "the_one"]
+__all__ = ["Group", "JobNames", "Last", "OneJob", "State", "meant", "nothing_meant", "the_one"]
 
 JobNames = Annotated[
     list[str] | None,
@@ -41,6 +41,12 @@ def meant(
     if last and not found:
         raise UsageError("there is no job yet", "see gpusched launch --help, gpusched run --help")
     return found
+
+
+def nothing_meant(state: str | None, group: str | None) -> str:
+    """Return the line for who meant jobs by a condition that none meets."""
+    which = "no job" if group is None else f"no job of group {group}"
+    return f"{which} runs or waits" if state is None else f"{which} is {state.replace(',', ' or ')}"
 
 
 def the_one(job: str | None, *, last: bool) -> str:

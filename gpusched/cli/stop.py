@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from gpusched.api import queue
 from gpusched.cli.options import Option
-from gpusched.cli.selecting import Group, JobNames, Last, State, meant
+from gpusched.cli.selecting import Group, JobNames, Last, State, meant, nothing_meant
 from gpusched.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def stop(
     stopped = queue.stop(names, everything=everything, kill=kill) if names or everything else queue.Change()
     ids = [job.id for job in stopped.jobs]
     if not ids and not as_json:
-        print("no job runs or waits")
+        print(nothing_meant(state, group))
     if not no_wait:
         _wait(stopped.jobs, as_json=as_json)
     elif not as_json:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from gpusched.api.queue import as_completed
 from gpusched.cli.options import Option
-from gpusched.cli.selecting import Group, JobNames, Last, State, meant
+from gpusched.cli.selecting import Group, JobNames, Last, State, meant, nothing_meant
 from gpusched.errors import JobFailed
 
 __all__ = ["wait"]
@@ -29,9 +29,10 @@ def wait(
     from gpusched.render.job_format import end_line
 
     found = []
-    for job in as_completed(
-        meant(jobs, last=last, state=state, group=group), None if timeout is None else _seconds(timeout)
-    ):
+    ids = meant(jobs, last=last, state=state, group=group)
+    if not ids and not as_json:
+        print(nothing_meant(state, group))
+    for job in as_completed(ids, None if timeout is None else _seconds(timeout)):
         found.append(job)
         if not as_json:
             print(end_line(job), flush=True)

@@ -23,16 +23,24 @@ _MEMBERS: Final = re.compile(r"(?P<array>.+)\[(?:(?P<first>\d{0,7})(?P<to>-)?(?P
 def selected(jobs: JobTable, asked: Selection) -> tuple[str, ...]:
     """Return the ids of the jobs, each once: in the order of the names, and of each those that live first.
 
-    Those that live are the oldest first, those that ended the latest first. Raises NotFound for a name that means none.
+    Those that live are the oldest first, those that ended the latest first. Raises NotFound for a name that means none,
+    and for a group that no job is or was in, and of which nothing is set.
     """
     found: dict[str, None] = {}
     for name in asked.names:
         found |= dict.fromkeys(_named(jobs, name, asked))
     if not asked.names:
         found |= dict.fromkeys(_every(jobs, asked))
+    if not found and asked.group is not None and not _is_group(jobs, asked.group):
+        raise NotFound(f"there is no group {asked.group}", "see `gpusched group`")
     if asked.last and found:
         return (max(map(jobs.job, found), key=lambda job: (job.created, len(job.id), job.id)).id,)
     return tuple(found)
+
+
+def _is_group(jobs: JobTable, name: str) -> bool:
+    of_it = Selection(group=name, ended=1)
+    return name in jobs.groups or next(iter(_every(jobs, of_it)), None) is not None
 
 
 def _named(jobs: JobTable, name: str, asked: Selection) -> Iterable[str]:
@@ -69,7 +77,7 @@ def _members(jobs: JobTable, name: str) -> list[str] | None:
 def _every(jobs: JobTable, asked: Selection, glob: str | None = None) -> Iterator[str]:
     alone = (job for job in jobs.live.values() if job.array is None)
     yield from (job.id for job in alone if _matches(job, glob) and _meets(job, asked))
-    if asked.ended and (not asked.states or not JOB_TERMINAL.isdisjoint(asked.states)):
+    if asked.ended and (not _by_state(asked) or not JOB_TERMINAL.isdisjoint(asked.states)):
         yield from jobs.search(
             glob, asked, lambda job: job.array is None and _matches(job, glob) and _meets(job, asked)
         )
@@ -81,7 +89,8 @@ def _matches(job: Job, glob: str | None) -> bool:
 
 
 def _meets(job: Job, asked: Selection) -> bool:
-    in_state = not asked.states or shown_state(job) in asked.states
+    held = asked.held and job.held and job.state not in JOB_TERMINAL
+    in_state = not _by_state(asked) or held or shown_state(job) in asked.states
     lately = asked.since is None or job.ended is None or job.ended >= asked.since
     before = asked.before is None or (job.ended is not None and job.ended < asked.before)
     in_group = asked.group is None or (job.submission is not None and job.submission.group == asked.group)
@@ -89,4 +98,8 @@ def _meets(job: Job, asked: Selection) -> bool:
 
 
 def _conditions(asked: Selection) -> bool:
-    return bool(asked.states) or any(one is not None for one in (asked.since, asked.before, asked.text, asked.group))
+    return _by_state(asked) or any(one is not None for one in (asked.since, asked.before, asked.text, asked.group))
+
+
+def _by_state(asked: Selection) -> bool:
+    return bool(asked.states) or asked.held

@@ -60,13 +60,17 @@ def never_line(
 
 
 def when_expected(starts: Sequence[float], now: float) -> str:
-    """Return when a head starts, of equally likely `starts` (Unix seconds): `in 40m, or 10m to 2h`; empty: unknown."""
+    """Return when a head starts, of equally likely `starts` (Unix seconds): in 40m, between 10m and 2h; "": unknown."""
     low, middle, high = (sorted(starts)[len(starts) * part // 10] - now for part in (1, 5, 9))
     if middle == math.inf:
         return ""
     early, usual = (format_seconds(max(1, round(seconds))) for seconds in (low, middle))
     late = "never" if high == math.inf else format_seconds(max(1, round(high)))
-    return f"expected to start in {usual}, between {early} and {late}"
+    return (
+        f"expected to start in about {usual}"
+        if early == late
+        else f"expected to start in {usual}, between {early} and {late}"
+    )
 
 
 def would_delay(needs: str, head: str, most_s: float | None) -> str:

@@ -19,14 +19,16 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     or [ in it, it is a glob: all whose id or name it matches. `ended`: how many of those that ended a glob, or no name,
     means at the most, the latest first; 0: only jobs that live.
 
-    `states`: only jobs in these. `since`: only those that live, or ended after that (Unix seconds); `before`: only
-    those that ended before that. `text`: only those with this text in their command or options, directory or name.
+    `states`: only jobs in these, and with `held` those that are held. `since`: only those that live, or ended after
+    that (Unix seconds); `before`: only those that ended before that. `text`: only those with this text in their
+    command or options, directory or name.
     `group`: only those in this group. `last`: of all these the one that came last.
     """
 
     names: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=256)], ...], msgspec.Meta(max_length=10_000)] = ()
     last: bool = False
     states: Annotated[tuple[JobState, ...], msgspec.Meta(max_length=len(JobState))] = ()
+    held: bool = False
     since: float | None = None
     before: float | None = None
     text: Annotated[str, msgspec.Meta(max_length=1000)] | None = None

@@ -14,7 +14,7 @@ from gpusched.render.job_format import array_text, idle_mark, span, state_text, 
 from gpusched.render.table import fitting, lines_of, room_of_last, wrapped
 from gpusched.render.text import cut, index_runs, printable
 
-__all__ = ["draw_table", "print_table", "table_text"]
+__all__ = ["draw_table", "print_table", "reasons", "table_text"]
 
 _COLOURS: Final = {
     JobState.QUEUED: "yellow",
@@ -32,12 +32,12 @@ _SHORTEST_COMMAND: Final = 12
 _MAY_GO: Final = (">AGE", ">PROCS", ">MEMORY", "GROUP")
 
 
-def print_table(jobs: Sequence[JobStatus], stream: TextIO, *, why: bool) -> None:
-    """Write the jobs to `stream`, each in a line, with `why` also what it waits for."""
+def print_table(jobs: Sequence[JobStatus], stream: TextIO, *, why: bool, none: str) -> None:
+    """Write the jobs to `stream`, each in a line, with `why` also what it waits for; `none`: where there is no job."""
     colour = colours_of(stream) > 0
     width = width_of(stream, 80) if stream.isatty() else None
     if not jobs:
-        print("no job runs or waits, and none has ended lately", file=stream)
+        print(none, file=stream)
         return
     for line in draw_table(jobs, time.time(), width, colour=colour, why=why):
         print(line, file=stream)
@@ -66,7 +66,7 @@ def _lines(jobs: Sequence[JobStatus], now: float, width: int | None, *, why: boo
     yield Text(head.plain, style="dim")
     for job, line in zip(jobs, lines, strict=True):
         yield line
-        for text in _reasons(job, now) if why else ():
+        for text in reasons(job, now) if why else ():
             yield from wrapped(text, width, style="dim", indent="    ")
 
 
@@ -96,8 +96,11 @@ def _state(job: JobStatus, now: float) -> Text:
     return Text(state_text(job) + mark, "yellow" if mark else _COLOURS[job.state])
 
 
-def _reasons(job: JobStatus, now: float) -> list[str]:
-    """Return what a job waits for, that it is idle, or why it ended as it did; and what replicas are warned of."""
+def reasons(job: JobStatus, now: float) -> list[str]:
+    """Return what a job waits for, that it is idle at the Unix time `now`, or why it ended as it did.
+
+    What its replicas are warned of comes after that.
+    """
     text = None
     if job.state is JobState.QUEUED:
         text = f"held: gpusched release {job.id}" if job.held else job.why or "it waits for its turn"

@@ -8,6 +8,7 @@ from gpusched.model.status import JobState
 from gpusched.model.why import Why
 from gpusched.render.ansi import Text, colours_of, painted, width_of
 from gpusched.render.job_format import state_text, what
+from gpusched.render.ps import reasons
 from gpusched.render.table import wrapped
 from gpusched.render.text import cut, printable
 from gpusched.units import format_seconds, number
@@ -35,17 +36,25 @@ def draw_why(why: Why, now: float, width: int | None) -> Iterator[Text]:
     job = why.job
     title = f" {state_text(job)}: {what(job)}"
     yield Text.assemble((job.id, "bold"), title if width is None else cut(title, width - len(job.id)))
-    if job.state is not JobState.QUEUED:
-        return
-    for title, text in _parts(why, now):
+    parts = _parts(why, now) if job.state is JobState.QUEUED else _of_another(why, now)
+    for title, text in parts:
         first, *rest = wrapped(text, None if width is None else width - _INDENT - 2)
         yield Text.assemble((f"  {title:<{_INDENT - 2}}", "dim"), first)
         for line in rest:
             yield Text.assemble(" " * _INDENT, line)
 
 
+def _of_another(why: Why, now: float) -> Iterator[tuple[str, str]]:
+    """Yield the same of a job that does not wait: why it ended as it did, or what is odd with it."""
+    job = why.job
+    yield from (("why", text) for text in reasons(job, now))
+    if job.state in (JobState.FAILED, JobState.LOST):
+        yield "see", f"gpusched results {job.id}" if job.array else f"gpusched logs {job.id}"
+
+
 def _parts(why: Why, now: float) -> Iterator[tuple[str, str]]:
-    yield "why", printable(why.job.why or "it waits for its turn")
+    text = why.job.why or "it waits for its turn"
+    yield "why", printable(text.partition("; expected to start in ")[0] if why.starts else text)
     if why.place is None:
         return
     yield (

@@ -262,6 +262,29 @@ def test_a_program_that_ends_waits_for_its_calls(command: Command, tmp_path: Pat
     assert ended.stdout == "8\n"
 
 
+@pytest.mark.parametrize("line", ["with executor: submitted()", "submitted()"])
+def test_ctrl_c_stops_the_calls_and_cancels_those_that_wait(command: Command, tmp_path: Path, line: str) -> None:
+    script = f"""
+import gpusched, pathlib, time
+def call(number):
+    pathlib.Path({str(tmp_path)!r}, f"began-{{number}}").touch()
+    time.sleep(600)
+    pathlib.Path({str(tmp_path)!r}, f"ended-{{number}}").touch()
+executor = gpusched.Executor(num_gpus=0, at_most=1)
+def submitted():
+    calls = [executor.submit(call, number) for number in range(2)]
+    calls[0].result()
+{line}
+"""
+    with subprocess.Popen([sys.executable, "-c", script], env=command.env, stderr=subprocess.PIPE) as program:
+        until((tmp_path / "began-0").exists, "the first has begun")
+        program.send_signal(signal.SIGINT)
+        told = program.communicate()[1]
+    assert told.rstrip().endswith(b"KeyboardInterrupt")
+    assert sorted(path.name for path in tmp_path.glob("[be]*-*")) == ["began-0"]
+    assert command.run("ps", "--state", "running").stdout.startswith("no job matches")
+
+
 def test_the_daemon_may_be_killed_meanwhile(command: Command, executor: gpusched.Executor) -> None:
     futures = [executor.submit(abs, -one) for one in range(12)]
     assert futures[0].result() == 0

@@ -68,12 +68,27 @@ def test_commands_that_take_jobs_take_those_of_a_group(command: Command) -> None
     told = command.run("stop", "--group", "sweep", "--kill")
     assert sorted(line.split()[0] for line in told.stdout.splitlines()) == ids
     assert (command.run("wait", "--group", "sweep").returncode, state(command, other)) == (0, "queued")
-    assert command.run("prune", "--older", "0.01s", "--group", "other", "--dry-run").stdout == "no job is meant\n"
+    for words in (("stop",), ("wait",)):
+        told = command.run(*words, "--group", "sweep")
+        assert (told.returncode, told.stdout) == (0, "no job of group sweep runs or waits\n")
+    assert command.run("hold", "--group", "sweep").stdout == "no job of group sweep is queued\n"
     assert (
         command.run("prune", "--older", "0.01s", "--group", "sweep", "--dry-run").stdout.count("would be removed") == 2
     )
     assert sorted(command.run("rm", "--group", "sweep").stdout.splitlines()) == [f"{one} is removed" for one in ids]
     assert list(jobs(command)) == [other]
+
+
+def test_a_group_that_there_never_was_is_an_error_and_not_done(command: Command) -> None:
+    commands: list[tuple[str, ...]] = [("wait",), ("stop",), ("hold",), ("release",), ("rm",), ("ps",)]
+    before = [command.run(*words, "--group", "sweeep") for words in commands]
+    sweep(command, "--hold")
+    commands += [("prune", "--older", "1h")]
+    for told in (*before, *(command.run(*words, "--group", "sweeep") for words in commands)):
+        assert (told.returncode, told.stdout) == (4, "")
+        assert told.stderr.startswith("gpusched: there is no group sweeep\n")
+    command.run("group", "empty", "--at-most", "2")
+    assert command.run("wait", "--group", "empty").returncode == 0
 
 
 def test_a_job_that_waits_changes_its_group_and_one_that_is_queued_again_keeps_it(command: Command) -> None:

@@ -105,7 +105,7 @@ def test_prune_removes_what_ended_before_and_no_job_that_lives(command: Command)
     old = [over(command, script=script) for script in ("true", "false", "true")]
     time.sleep(0.01)
     lives = command.run("run", "-d", *CPU, "--", "sleep", "600").stdout.strip()
-    assert command.run("prune", "--older", "1h").stdout == "no job is meant\n"
+    assert command.run("prune", "--older", "1h").stdout == "no job that has ended matches\n"
     told = command.run("prune", "--older", "0.001s", "--state", "failed", "--dry-run")
     assert told.stdout == f"{old[1]} would be removed\n"
     assert len(all_ids(command)) == 4

@@ -28,6 +28,17 @@ def queue(command: Command) -> dict[str, str]:
     )
 
 
+def test_those_that_are_held_are_meant_by_the_state_that_is_shown(command: Command, queue: dict[str, str]) -> None:
+    waits = submit(command, "--after", queue["eval"])
+    assert list(states(command, "--state", "held")) == list(queue.values())
+    assert list(states(command, "--state", "held,queued")) == [*queue.values(), waits]
+    assert list(states(command, "--state", "held", "--ended", "10")) == list(queue.values()), "none that has ended"
+    assert command.run("release", "--state", "held").stdout.count("is queued") == 3
+    assert command.run("ps", "--state", "held").stdout == "no job matches; all: gpusched ps --all\n"
+    told = command.run("ps", "--state", "halted")
+    assert (told.returncode, "or held" in told.stderr) == (2, True)
+
+
 def test_jobs_are_named_as_people_named_them(command: Command, queue: dict[str, str]) -> None:
     assert list(states(command, "train")) == [queue["train"]]
     assert list(states(command, "train*", "eval")) == list(queue.values())

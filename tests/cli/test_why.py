@@ -88,3 +88,22 @@ def test_more_probably_is_never_earlier(starts: list[float | None], one: float, 
     assert high is None or (low is not None and low <= high)
     known = [start for start in starts if start is not None]
     assert why.start(1.0) == (None if len(known) < len(starts) else max(known))
+
+
+def test_a_job_that_has_failed_or_was_cancelled_shows_why_and_where_to_read_more(command: Command) -> None:
+    command.run("run", "-d", "--num-gpus", "0", "--", "sh", "-c", "echo it is broken >&2; exit 3")
+    waits = command.run("run", "-d", "--num-gpus", "0", "--after", "run-1", "--", "true")
+    assert waits.returncode == 0, waits.stderr
+    until_state(command, "run-2", "cancelled")
+    assert command.run("why", "run-1").stdout.splitlines()[1:] == [
+        "  why        command.0 crashed with code 3: it is broken",
+        "  see        gpusched logs run-1",
+    ]
+    assert "run-1, which it was to follow, has failed" in command.run("why", "run-2").stdout
+
+
+def test_when_it_starts_stands_there_once(command: Command) -> None:
+    a_full_machine(command)
+    text = command.run("why", "run-3").stdout
+    assert text.count("in ") >= 1
+    assert "expected to start" not in text.splitlines()[1]
