@@ -68,6 +68,8 @@ def check_target(target: str, where: str) -> str:
     """Return a destination, a URL or a command. Raises UsageError, naming `where`, for one that cannot be."""
     if not target.strip() or "\0" in target or len(target) > _LONGEST:
         raise UsageError(f"{where}: it is empty, too long or has a zero byte", "give a command, or a URL")
+    if target.startswith("-"):
+        raise UsageError(f"{where}: {target!r} is an option, and no command", "give a command, or a URL")
     if is_url(target):
         return _checked_url(target, where)
     scheme, found, _ = target.partition("://")

@@ -20,6 +20,7 @@ from gpusched.daemon.outlook import QueueSnapshot
 from gpusched.daemon.scheduler import Decision, MachineSnapshot, Running, Start, schedule
 from gpusched.daemon.state import A_FLOOD, DaemonState
 from gpusched.daemon.stopping import stop_job
+from gpusched.daemon.wait_reasons import waits_for
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.execution.lease_usage import current_leases, with_known
 from gpusched.execution.plans import needs_devices
@@ -202,10 +203,10 @@ class Queue:
         if asked.at is not None and asked.at > time.time():
             return f"starts at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(asked.at))}"
         state = self._state.jobs.state
-        unfinished = [one for one in asked.after if state(one) is not JobState.SUCCEEDED]
-        unfinished += [one for one in asked.after_any if state(one) not in (None, *JOB_TERMINAL)]
-        if unfinished:
-            return f"waits for the end of {', '.join(unfinished[:5])}{' and others' if len(unfinished) > 5 else ''}"  # noqa: PLR2004
+        successes = [one for one in asked.after if state(one) is not JobState.SUCCEEDED]
+        ends = [one for one in asked.after_any if state(one) not in (None, *JOB_TERMINAL)]
+        if successes or ends:
+            return waits_for(successes, ends)
         pause_s = self._state.not_before.get(job.id, 0.0) - now
         if pause_s > 0:
             self._next = min(self._next, now + pause_s)

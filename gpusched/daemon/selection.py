@@ -50,7 +50,8 @@ def _named(jobs: JobTable, name: str, asked: Selection) -> Iterable[str]:
     if (members := _members(jobs, name)) is not None:
         return [one for one in members if not _conditions(asked) or _meets(jobs.job(one), asked)]
     if not is_glob(name):
-        raise NotFound(f"there is no job {name}", "see `gpusched ps --all`")
+        hint = "name each job by itself, without commas" if "," in name else "see `gpusched ps --all`"
+        raise NotFound(f"there is no job {name}", hint)
     found = list(_every(jobs, asked, name))
     if not found and not _conditions(asked):
         which = "" if asked.ended else " that runs or waits"

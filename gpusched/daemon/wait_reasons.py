@@ -21,6 +21,7 @@ __all__ = [
     "never_line",
     "no_place_left",
     "place_kept",
+    "waits_for",
     "what_it_needs",
     "when_expected",
     "who_holds",
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 _MOST_DEVICES: Final = 3
+_MOST_NAMED: Final = 5
 
 
 def what_it_needs(submission: Submission, grounds: Sequence[DeviceCapacity], context_mib: int) -> str:
@@ -57,6 +59,16 @@ def never_line(
     gpus = f"{len(idle)} GPU{'' if len(idle) == 1 else 's'} of up to {idle[0]} MiB" if idle else "no GPU"
     needs = what_it_needs(submission, grounds, context_mib)
     return "; ".join([f"{needs}, and all that it could have on an idle host is {gpus}", *excluded[:_MOST_DEVICES]])
+
+
+def waits_for(successes: Sequence[str], ends: Sequence[str]) -> str:
+    """Return which jobs one waits for: until they succeed, or only until they end."""
+    parts = [f"{_few(successes)} to succeed"] if successes else []
+    return f"waits for {' and for '.join([*parts, *([f'the end of {_few(ends)}'] if ends else [])])}"
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST_NAMED]) + (" and others" if len(names) > _MOST_NAMED else "")
 
 
 def when_expected(starts: Sequence[float], now: float) -> str:

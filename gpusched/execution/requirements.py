@@ -64,14 +64,17 @@ def require_program(program: str, cwd: str, search: str | None = None) -> None:
     path = str(Path(cwd, program)) if "/" in program else program
     if shutil.which(path, path=search) is not None:
         return
+    by_python = f"run it by Python: gpusched run -- python {shlex.quote(program)}"
+    is_python = program.endswith(".py") and Path(cwd, program).is_file()
     if "/" in program and Path(path).exists():
-        raise NotExecutable(
-            f"{program}: it is no program that can be executed", f"make it executable: chmod +x {shlex.quote(program)}"
-        )
+        hint = by_python if is_python else f"make it executable: chmod +x {shlex.quote(program)}"
+        raise NotExecutable(f"{program}: it is no program that can be executed", hint)
     argv = program.split()
     quoted = len(argv) > 1 and shutil.which(argv[0]) is not None
-    hint = f"leave the quotes out: gpusched run -- {program}; or a shell: sh -c {shlex.quote(program)}"
-    raise NoProgram(f"{program}: there is no such program", hint if quoted else "install it, or give its path")
+    hint = "install it, or give its path"
+    if quoted:
+        hint = f"leave the quotes out: gpusched run -- {program}; or a shell: sh -c {shlex.quote(program)}"
+    raise NoProgram(f"{program}: there is no such program", by_python if is_python else hint)
 
 
 def is_installed(module: str) -> bool:

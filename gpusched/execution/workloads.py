@@ -67,6 +67,8 @@ def _find(name: str) -> Path:
 
 def _found(name: str) -> Path:
     given = Path(name)
+    if given.suffix == ".py":
+        raise UsageError(f"{name} is a program, and no workload", f"gpusched run -- python {name}")
     if given.suffix == ".toml" or len(given.parts) > 1 or given.is_dir():
         path = given / "workload.toml" if given.is_dir() else given
         if not path.is_file():
@@ -81,7 +83,11 @@ def _found(name: str) -> Path:
     known = _names(folders)
     if name.startswith("-"):
         raise UsageError(f"the option {name} stands before the workload", f"name the workload first: one of {known}")
-    raise UsageError(f"there is no workload {name!r}", f"known here: {known}; or give a file's path")
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, _known(folders), n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known here: {known}; or give the path of a workload.toml"
+    raise UsageError(f"there is no workload {name!r}", hint)
 
 
 def _names(folders: Sequence[Path]) -> str:

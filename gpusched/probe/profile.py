@@ -139,7 +139,10 @@ def described_machine(text: str, cpus: tuple[int, ...]) -> Inventory | None:
     models: list[_Model] = []
     for part in text.split("+"):
         count, _, amount = part.partition("x")
-        total_mib = parse_mib(amount, f"machine {text}")
+        try:
+            total_mib = parse_mib(amount, f"machine {text}")
+        except UsageError as error:
+            raise UsageError(error.message, "describe each GPU by its memory: an A100 of 80 GiB is 1x80GiB") from None
         if not 0 < int(count[:9]) <= _MOST_DEVICES - len(models):
             raise UsageError(
                 f"machine {text}: {count} devices of {amount}", f"give from 1 to {_MOST_DEVICES} devices in all"

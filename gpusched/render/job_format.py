@@ -50,6 +50,7 @@ _MINUTE: Final = 60
 _HOUR: Final = 3600
 _MOST_NAMED: Final = 3
 _BAR: Final = 10
+_SMALL: Final = 0.1
 
 
 def what(job: JobStatus) -> str:
@@ -226,8 +227,10 @@ def whole(value: object) -> str:
 
 
 def decimal(value: object) -> str:
-    """Return a reported value with two decimals, `-` if it is none."""
-    return "-" if (found := number(value)) is None else f"{round(found, 2) + 0.0:.2f}"  # 0.0 for -0.0
+    """Return a reported value with two decimals, a small one with three digits that count, `-` if it is none."""
+    if (found := number(value)) is None:
+        return "-"
+    return f"{found:.3g}" if 0 < abs(found) < _SMALL else f"{found + 0.0:.2f}"  # 0.0 for -0.0
 
 
 def _short(end: ExitReason) -> str:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TextIO
 from gpusched.model.array import MemberResult
 from gpusched.render.ansi import Text, colours_of, painted, width_of
 from gpusched.render.job_format import span
-from gpusched.render.table import lines_of
+from gpusched.render.table import lines_of, room_of_last
 from gpusched.render.text import cut, printable
 
 __all__ = ["draw_results", "print_results", "results_csv", "results_html"]
@@ -47,11 +47,15 @@ def draw_results(members: Sequence[MemberResult], names: Sequence[str], width: i
         "STATE": [Text(one.state) for one in members],
         ">TIME": [Text("-" if one.seconds is None else span(one.seconds)) for one in members],
         ">SCORE": [Text(_number(one.score)) for one in members],
-        "MESSAGE": [_cell(one.message or "") for one in members],
+        "MESSAGE": [Text(printable(one.message or "")) for one in members],
     }
     if not any(one.message for one in members):
         del columns["MESSAGE"]
-    yield from lines_of(list(columns), [list(row) for row in zip(*columns.values(), strict=True)], width)
+    titles, rows = list(columns), [list(row) for row in zip(*columns.values(), strict=True)]
+    if width is not None and "MESSAGE" in columns:
+        room = max(0, room_of_last(titles, rows, width))
+        rows = [[*row[:-1], Text(cut(row[-1].plain, room))] for row in rows]
+    yield from lines_of(titles, rows, width)
     for name in names:
         levels = _levels(members, name)
         if len(levels) > 1:
@@ -127,7 +131,9 @@ def _bars(name: str, levels: Sequence[_Level]) -> Iterator[Text]:
         ]
         for level in levels
     ]
-    yield from lines_of([printable(name), f"MEAN SCORE, FROM {_number(low)}", ">MEAN", ">BEST", ">OF"], rows, None)
+    same = len({level.mean for level in levels}) == 1
+    title = "MEAN SCORE, ALL THE SAME" if same else f"MEAN SCORE, FROM {_number(low)}"
+    yield from lines_of([printable(name), title, ">MEAN", ">BEST", ">OF"], rows, None)
 
 
 def _numbers(level: _Level) -> list[Text]:

@@ -22,6 +22,10 @@ from tests.stand_in.library import FOUR_V100, StandIn
         (("launch", "snake", "--prcs", "3"), "No such option: --prcs", "gpusched launch snake --help"),
         (("plan", "three"), "'three' belongs to no option", "gpusched plan --help"),
         (("plan", "snake", "--procs", "3"), "'snake' belongs to no option", "gpusched plan --workload snake"),
+        (("launch", "snaek"), "there is no workload 'snaek'", "did you mean snake?"),
+        (("launch", "train.py"), "train.py is a program, and no workload", "gpusched run -- python train.py"),
+        (("plan", "--machine", "2xA100"), "'A100' is not an amount of memory", "an A100 of 80 GiB is 1x80GiB"),
+        (("run", "-d", "--num-gpus", "0", "--notify", "--", "true"), "--notify: '--' is an option", "give a command"),
         (("plan", "--procs"), "'--procs' requires an argument", "gpusched plan --help"),
         (("daemon",), "Choose from: run, start, stop", "gpusched daemon --help"),
         (("pz",), "No such command 'pz'", "see gpusched --help"),
@@ -43,6 +47,19 @@ def test_wrong_usage_names_the_trouble_and_where_to_read(
     message, way_out = result.stderr.splitlines()
     assert told in message
     assert hint in way_out
+
+
+@pytest.mark.parametrize(("typed", "code"), [("train.py", 127), ("./train.py", 126)])
+def test_a_python_file_is_no_program_but_one_for_python(typed: str, code: int, command: Command) -> None:
+    (command.home / "train.py").write_text("print('it trains')\n")
+    told = command.run("run", "-d", "--num-gpus", "0", "--cwd", str(command.home), "--", typed)
+    assert (told.returncode, f"gpusched run -- python {typed}" in told.stderr) == (code, True)
+
+
+def test_jobs_with_commas_between_them_are_no_job(command: Command) -> None:
+    queue(command, "--hold", *SLEEP)
+    told = command.run("run", "-d", "--num-gpus", "0", "--after", "run-1,run-2", "--", "true")
+    assert (told.returncode, "without commas" in told.stderr) == (4, True)
 
 
 @pytest.mark.parametrize("name", ["", "x" * 129])

@@ -138,7 +138,9 @@ def test_a_chart_of_little_is_still_a_chart(points: list[tuple[float, float]]) -
     [
         ({"step": 1000, "steps_per_s": 50.4, "score": 1.234}, "step 1,000  50 steps/s  score 1.23"),
         ({"score": None, "note": "drawing"}, "drawing"),
-        ({"step": -0.4, "score": -0.001}, "step 0  score 0.00"),
+        ({"step": -0.4, "score": -0.0}, "step 0  score 0.00"),
+        ({"score": 0.00412}, "score 0.00412"),
+        ({"score": -0.001}, "score -0.001"),
         ({"step": 7, "done": 0.416, "score": 1}, "step 7  42 % done  score 1.00"),
         ({"done": 7}, ""),
         ({"done": "most"}, ""),

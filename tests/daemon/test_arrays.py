@@ -208,7 +208,7 @@ def test_a_held_array_begins_nothing_until_it_is_released_and_one_behind_another
     second = array(daemon, f"echo second >> {ran}", 1, after=(first,))
     until(lambda: daemon.job(second).why, "it is known why the second waits")
     assert daemon.job(first).held
-    assert "waits for the end of" in (daemon.job(second).why or "")
+    assert "to succeed" in (daemon.job(second).why or "")
     daemon.ask(Hold(ids=(first,), held=False))
     daemon.ended(second)
     assert lines(ran) == ["first"] * 3 + ["second"]

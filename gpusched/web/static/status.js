@@ -145,7 +145,8 @@ function row(machine, job) {
   const state = make("td", { class: `state ${job.state}` }, job.text);
   if (job.members) state.append(make("progress", { max: job.members.count, value: job.members.ended, "aria-label": `${job.members.ended} of ${job.members.count} members have ended` }));
   if (job.why) state.append(reason(machine, job));
-  const score = typeof job.score === "number" ? job.score.toFixed(2) : "-";
+  const small = job.score !== 0 && Math.abs(job.score) < 0.1;
+  const score = typeof job.score === "number" ? (small ? String(Number(job.score.toPrecision(3))) : job.score.toFixed(2)) : "-";
   return make("tr", { "data-key": keyOf(machine, job.id) }, title, state,
     cell(job.processes ? (job.running ? `${job.running}/${job.processes}` : String(job.processes)) : "-", "number", "processes"),
     cell(job.devices.length ? (job.simulated ? "~" : "") + runs(job.devices) : "-", "", "GPUs"),
