@@ -12,7 +12,7 @@ from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaStat
 from gpusched.render.ansi import Text
 from gpusched.render.job_format import idle_mark, network_lines, plain_progress, ready_text, span
 from gpusched.render.table import fitting, lines_of, room_of_last, wrapped
-from gpusched.render.text import printable
+from gpusched.render.text import cut, printable
 
 __all__ = ["JOB_COLOURS", "job_table", "process_table"]
 
@@ -35,7 +35,9 @@ _STATE_COLOURS: Final = {
     JobState.LOST: "red",
 }
 _LONGEST_NAME: Final = 12
+_LONGEST_JOB_NAME: Final = 16
 _MOST_WAITING: Final = 10
+_MOST_ENDED: Final = 5
 _MOST_IDLE: Final = 8
 _JOB_TITLES: Final = ("JOB", "STATE", "COUNTS", ">RUNNING", ">RESTARTS", ">TIME", "PROGRESS")
 _MAY_GO: Final = ("COUNTS", ">RUNNING")
@@ -81,13 +83,15 @@ def _idle(device: Device, process: DeviceProcess, now: float) -> str:
 def job_table(snapshot: Snapshot, width: int | None) -> Iterator[Text]:
     """Yield the lines of the table of jobs, for `width` columns or, with None, as long as they are.
 
-    Where that is narrow, the columns go that matter least, and progress that has no room stands below its job, whole.
+    Of those that ended lately the last five are there. Where it is narrow, the columns go that matter least, and
+    progress that has no room stands below its job, whole.
     """
     if not snapshot.jobs:
         yield Text("no jobs", style="dim")
         return
     waiting = [number for number, job in enumerate(snapshot.jobs) if job.state is JobState.QUEUED]
-    left_out = frozenset(waiting[_MOST_WAITING:])
+    ended = [number for number, job in enumerate(snapshot.jobs) if job.state in JOB_TERMINAL]
+    left_out = frozenset((*waiting[_MOST_WAITING:], *ended[_MOST_ENDED:]))
     shown = [(number, job) for number, job in enumerate(snapshot.jobs) if number not in left_out]
     titles, rows = fitting(
         _JOB_TITLES, [_job_row(number, job, snapshot) for number, job in shown], width, _MAY_GO, _NO_ROOM
@@ -107,8 +111,10 @@ def job_table(snapshot: Snapshot, width: int | None) -> Iterator[Text]:
             yield from wrapped(row[-1].plain, width, indent="   ")
         for text in network_lines(job):
             yield Text(f"   {text}", style="dim")
-        if left_out and number == waiting[_MOST_WAITING - 1]:
-            yield Text(f"and {len(left_out)} more that wait: gpusched ps --why", style="dim")
+        if len(waiting) > _MOST_WAITING and number == waiting[_MOST_WAITING - 1]:
+            yield Text(f"and {len(waiting) - _MOST_WAITING} more that wait: gpusched ps --why", style="dim")
+        if len(ended) > _MOST_ENDED and number == ended[_MOST_ENDED - 1]:
+            yield Text(f"and {len(ended) - _MOST_ENDED} more that ended lately: gpusched ps", style="dim")
 
 
 class _ProcessRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,6 +206,8 @@ def _short(command: str | None) -> str:
 
 def _job_row(number: int, job: JobStatus, snapshot: Snapshot) -> list[Text]:
     name = Text(job.id, style="dim" if job.state in JOB_TERMINAL else JOB_COLOURS[number % len(JOB_COLOURS)])
+    if job.name is not None:
+        name.append(f" {cut(printable(job.name), _LONGEST_JOB_NAME)}", style="dim")
     if job.simulated:
         name.append(f" on {job.machine} (simulated)", style="yellow")
     running = sum(one.state is ReplicaState.RUNNING for one in job.replicas)

@@ -116,7 +116,26 @@ def test_of_a_long_queue_the_first_are_shown_and_the_others_counted() -> None:
     assert "and 4 more that wait: gpusched ps --why" in lines[-2]
 
 
-def _job(number: int, state: JobState) -> JobStatus:
+def test_of_those_that_ended_lately_the_last_are_shown_and_a_job_with_its_name() -> None:
+    jobs = [_job(0, JobState.RUNNING, "baseline"), *(_job(number, JobState.FAILED) for number in range(1, 9))]
+    inventory = Inventory(host="here", source="cpu", devices=(), cpus=(0,))
+    snapshot = Snapshot(inventory=inventory, jobs=tuple(jobs), leases=(), holders={}, time=time.time())
+
+    lines = status_lines(snapshot, 100, unicode=False)
+
+    assert [line.split()[0] for line in lines if "run-" in line] == [f"run-{number}" for number in range(6)]
+    assert "run-0 baseline" in " ".join(lines)
+    assert "and 3 more that ended lately: gpusched ps" in lines[-1]
+
+
+def _job(number: int, state: JobState, name: str | None = None) -> JobStatus:
     return JobStatus(
-        id=f"run-{number}", workload="run", state=state, counts=(), replicas=(), run_dir="/none", why="needs more"
+        id=f"run-{number}",
+        name=name,
+        workload="run",
+        state=state,
+        counts=(),
+        replicas=(),
+        run_dir="/none",
+        why="needs more",
     )
