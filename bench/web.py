@@ -27,6 +27,7 @@ Result = tuple[str, float, str, str]
 _PORT = 8479
 _CHANGES = 40
 _JOBS = 20
+_SHOWN = 12
 
 
 class Server:
@@ -116,10 +117,15 @@ def asleep(daemon: Daemon, pages: int, seconds: float) -> list[Result]:
         awake, sleeping = OpenPage(server), [OpenPage(server, asleep=True) for _ in range(pages)]
         time.sleep(5)
         before = memory_mb(pid)[0], _files(pid)
+        on_the_way = []
         for number in range(round(seconds)):
             daemon.client.ask(Hold(ids=(f"run-{number % _JOBS + 1}",), held=number // _JOBS % 2 == 0))
             time.sleep(1)
+            if number % (seconds // _SHOWN or 1) == 0:
+                on_the_way.append((f"server: RSS after {number} s", memory_mb(pid)[0], "MB", ""))
         after = memory_mb(pid)[0], _files(pid)
+        daemon.client.ask(Hold(ids=tuple(f"run-{number + 1}" for number in range(_JOBS)), held=False))
+        time.sleep(5)
         late = delays(daemon, awake)
         for page in sleeping:
             page.close()
@@ -129,6 +135,7 @@ def asleep(daemon: Daemon, pages: int, seconds: float) -> list[Result]:
         server.process.wait(10)
     return [
         ("server: RSS before", before[0], "MB", ""),
+        *on_the_way,
         ("server: RSS after", after[0], "MB", "as before"),
         ("server: open files before", before[1], "", ""),
         ("server: open files after", after[1], "", "as before"),

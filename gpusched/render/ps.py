@@ -12,7 +12,7 @@ from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaStat
 from gpusched.render.ansi import Text, colours_of, painted, width_of
 from gpusched.render.job_format import array_text, idle_mark, span, state_text, what
 from gpusched.render.table import fitting, lines_of, room_of_last, wrapped
-from gpusched.render.text import cut, index_runs, printable
+from gpusched.render.text import cut, cut_middle, index_runs, printable
 
 __all__ = ["draw_table", "print_table", "reasons", "table_text"]
 
@@ -28,7 +28,7 @@ _COLOURS: Final = {
 }
 _LONGEST_NAME: Final = 16
 _MANY_MIB: Final = 10 * 1024
-_SHORTEST_COMMAND: Final = 12
+_SHORTEST_COMMAND: Final = 24
 _MAY_GO: Final = (">AGE", ">PROCS", ">MEMORY", "GROUP")
 
 
@@ -61,7 +61,7 @@ def _lines(jobs: Sequence[JobStatus], now: float, width: int | None, *, why: boo
     if width is not None:
         room = room_of_last(titles, rows, width)
         titles = [*titles[:-1], cut(titles[-1], room)]
-        rows = [[*row[:-1], Text(cut(row[-1].plain, room))] for row in rows]
+        rows = [[*row[:-1], Text(cut_middle(row[-1].plain, room))] for row in rows]
     head, *lines = lines_of(titles, rows, width)
     yield Text(head.plain, style="dim")
     for job, line in zip(jobs, lines, strict=True):

@@ -3,8 +3,11 @@
 import unicodedata
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Final
 
-__all__ = ["cell_width", "crop", "cut", "index_runs", "printable"]
+__all__ = ["cell_width", "crop", "cut", "cut_middle", "index_runs", "printable"]
+
+_LEAST_TO_SPLIT: Final = 12
 
 
 def printable(text: str) -> str:
@@ -26,6 +29,17 @@ def cut(text: str, width: int) -> str:
     if cell_width(text) <= width:
         return text
     return (crop(text, width - 3) + "...")[: max(width, 0)]
+
+
+def cut_middle(text: str, width: int) -> str:
+    """Return the text in at most `width` columns; three dots stand for its middle, nearer to its beginning.
+
+    Commands that differ do so at their end, most often.
+    """
+    if cell_width(text) <= width or width < _LEAST_TO_SPLIT:
+        return cut(text, width)
+    head = crop(text, (width - 3) // 3)
+    return f"{head}...{crop(text[::-1], width - 3 - cell_width(head))[::-1]}"
 
 
 def crop(text: str, width: int) -> str:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from statistics import fmean
 from typing import Final
 
 from gpusched.model.device import Device
@@ -18,7 +17,7 @@ class History:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._seen: dict[int, dict[str, list[int]]] = {}
+        self._seen: dict[int, dict[str, tuple[int, int]]] = {}
 
     def add(self, devices: Sequence[Device]) -> None:
         """Take in what the devices show now, in percent."""
@@ -26,7 +25,8 @@ class History:
         busy = self._seen.setdefault(number, {})
         for device in devices:
             if device.utilization_percent is not None:
-                busy.setdefault(device.uuid, []).append(device.utilization_percent)
+                total, count = busy.get(device.uuid, (0, 0))
+                busy[device.uuid] = (total + device.utilization_percent, count + 1)
         for old in [one for one in self._seen if one <= number - _POINTS]:
             del self._seen[old]
 
@@ -43,5 +43,5 @@ class History:
         return {"every_s": EVERY_S, "age_s": round(self._clock() - EVERY_S * numbers[-1], 1), "busy": columns}
 
 
-def _mean(percents: Sequence[int] | None) -> int | None:
-    return round(fmean(percents)) if percents else None
+def _mean(seen: tuple[int, int] | None) -> int | None:
+    return None if seen is None else round(seen[0] / seen[1])

@@ -86,14 +86,15 @@ def test_why_gives_the_reason_of_every_job_that_waits(command: Command) -> None:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_in_a_terminal_it_has_colours_and_keeps_to_the_width(columns: int, command: Command) -> None:
-    queue(command, "--num-gpus", "0", "--", "sh", "-c", "sleep 1000", *["word"] * 60)
+    queue(command, "--num-gpus", "0", "--", "sh", "-c", "sleep 1000", *["word"] * 60, "end")
     until_state(command, "run-1", "running")
     window = Terminal([*GPUSCHED, "ps"], command.env, columns=columns)
     try:
-        shown = window.see("...")
+        shown = window.see(" end")
     finally:
         window.close()
 
     assert "\x1b[32mrunning\x1b[0m" in shown
     row = shown.splitlines()[1]
+    assert "..." in row
     assert len(row.replace("\x1b[1m", "").replace("\x1b[32m", "").replace("\x1b[0m", "")) == columns

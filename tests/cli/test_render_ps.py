@@ -18,7 +18,7 @@ from gpusched.model.status import (
 )
 from gpusched.render.job_format import end_line, host_text, span, state_text
 from gpusched.render.ps import draw_table
-from gpusched.render.text import cell_width, cut
+from gpusched.render.text import cell_width, cut, cut_middle
 
 NOW = 1_800_000_000.0
 
@@ -99,11 +99,13 @@ def test_columns_that_would_be_empty_are_left_out() -> None:
 
 
 def test_no_line_is_wider_than_the_terminal_and_the_command_is_cut() -> None:
-    one = job(name="x" * 10, command=("python", *["--option"] * 40), why="needs much " * 30, state=JobState.QUEUED)
+    one = job(
+        name="x" * 10, command=("python", *["--option"] * 40, "--seed=3"), why="needs much " * 30, state=JobState.QUEUED
+    )
     for width in (60, 80, 120):
         lines = table(one, width=width, why=True)
         assert all(cell_width(line) <= width for line in lines)
-        assert lines[1].endswith("...")
+        assert lines[1].endswith("--seed=3"), "commands of one person differ at their end"
 
 
 def test_why_stands_under_each_job_that_waits() -> None:
@@ -136,6 +138,8 @@ def test_wide_characters_keep_the_columns_in_line() -> None:
 
     assert cell_width(rows[1].partition("running")[0]) == cell_width(rows[2].partition("running")[0])
     assert cut("学习学习", 6) == "学..."
+    assert cut_middle("学习学习学习学习学习", 14) == "学...学习学习"
+    assert [cell_width(cut_middle("python train.py --lr 1e-3", width)) for width in (3, 11, 12, 20)] == [3, 11, 12, 20]
 
 
 @pytest.mark.parametrize(

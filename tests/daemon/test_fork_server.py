@@ -266,9 +266,10 @@ def test_a_fork_server_is_there_where_starts_come_quickly_and_only_as_long(
     once_ready(client, lambda: 11.0)
     client.check(40.0)
     assert client.is_ready
+    pid = client._pid
     client.check(42.0)
     assert client.fileno() is None
-    pid, status = os.wait()
+    _, status = os.waitpid(pid, 0)
     client.reaped(pid)
     assert os.waitstatus_to_exitcode(status) == 0
 
@@ -280,11 +281,11 @@ def test_a_fork_server_that_was_given_up_is_killed_and_none_takes_its_place_at_o
     fork_nothing(client, tmp_path, 1.0)
     once_ready(client, lambda: 1.0)
     client.give_up("is of no use", 2.0)
-    assert os.waitstatus_to_exitcode(os.wait()[1]) == -signal.SIGKILL
+    assert os.waitstatus_to_exitcode(os.waitpid(client._pid, 0)[1]) == -signal.SIGKILL
     fork_nothing(client, tmp_path, 3.0)
     assert client.fileno() is None
     fork_nothing(client, tmp_path, 12.5)
     fork_nothing(client, tmp_path, 13.0)
     assert client.fileno() is not None
     client.give_up("is of no use", 14.0)
-    os.wait()
+    os.waitpid(client._pid, 0)
