@@ -161,7 +161,7 @@ def _photograph(command: Command, browser: "Browser", words: Sequence[str], view
             page.goto(address)
             page.goto(f"{address.partition('?')[0]}#/{view}")
             if view == "plan":
-                page.locator("#plan-machine").select_option("p3.8xlarge")
+                page.locator("#plan-machine").fill("p3.8xlarge")
             page.wait_for_timeout(_DRAWN_MS)
             page.screenshot(path=IMAGES / f"{name}.png", full_page=not view.startswith("job"))
             context.close()

@@ -26,6 +26,10 @@ _OPTIONS: Final[Options] = {
         metavar="NAME=ssh://[USER@]HOST[:PORT][/PATH/TO/GPUSCHED]",
         kind=list[str] | None,
     ),
+    "machine": Option(
+        "Another machine than this host, whose devices are simulated, or a saved status: as status --machine.",
+        metavar="NAME|4x16GiB|FILE",
+    ),
     "address": Option(
         "Listen for other hosts, with TLS: the address that browsers open, such as https://lab:8470.", metavar="URL"
     ),
@@ -52,6 +56,7 @@ _OPTIONS: Final[Options] = {
 def web(
     *,
     host: list[str] | None,
+    machine: str | None,
     metrics_token: str | None,
     address_file: str | None,
     socket: str | None,
@@ -91,7 +96,7 @@ def web(
         from gpusched.web.tunnel import targets_of
 
         remotes = [Remote(target) for target in targets_of(host)]
-    serve(_listening(**given), show, kept_secret(metrics_token), remotes)
+    serve(_listening(**given), show, kept_secret(metrics_token), remotes, machine)
 
 
 def _listening(

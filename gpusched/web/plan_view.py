@@ -1,5 +1,6 @@
 """A plan as the page draws it, for what a person tries: how many, which machine, how much memory."""
 
+import re
 from collections.abc import Mapping
 from itertools import groupby
 from typing import Final
@@ -13,6 +14,9 @@ from gpusched.settings import HERE
 __all__ = ["choices", "plan_view"]
 
 _ASKED: Final = ("procs", "learner_memory", "actor_memory", "policy")
+_DESCRIBED: Final = re.compile(
+    r"{0}(\+{0}){{0,3}}".format(r"\d{1,2}x\d{1,6}(\.\d{1,3})?[MGT](i?B)?"), re.ASCII | re.IGNORECASE
+)
 
 
 def choices() -> dict[str, object]:
@@ -23,12 +27,15 @@ def choices() -> dict[str, object]:
 def plan_view(asked: Mapping[str, str]) -> dict[str, object]:
     """Return the plan for `asked`, each entry as typed on the command line; memory in MiB.
 
-    Workload and machine are only those of `choices`, so that no file is read that a request names. Raises UsageError,
-    NeverFits, NotNow and HostFault.
+    The workload is one of `choices`, and the machine, too, or one that is described: no file is read that a request
+    names. Raises UsageError, NeverFits, NotNow and HostFault.
     """
     workload, machine = asked.get("workload") or "snake", asked.get("machine") or HERE
-    if workload not in workload_names() or machine not in (HERE, *machines()):
-        raise UsageError(f"{workload} on {machine} cannot be planned here", "choose both from the lists")
+    known = machine in (HERE, *machines()) or _DESCRIBED.fullmatch(machine)
+    if workload not in workload_names() or not known:
+        raise UsageError(
+            f"{workload} on {machine} cannot be planned here", "choose from the lists, or describe a machine: 4x16GiB"
+        )
     procs, learner, actor, policy = (asked.get(name) or None for name in _ASKED)
     found = plan(
         workload,

@@ -8,15 +8,19 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
+from gpusched.api.host import StatusReader
 from gpusched.web.application import application
 from gpusched.web.connections import Connection
+from gpusched.web.feed import Feed
 from gpusched.web.guard import Logins
 from gpusched.web.listening import BEAT_S, Listening
+from gpusched.web.source import Source
 
 if TYPE_CHECKING:
     from gpusched.web.remote import Remote
@@ -34,8 +38,11 @@ def serve(
     show: Callable[[str], None],
     metrics_secret: str | None = None,
     remotes: "Sequence[Remote]" = (),
+    machine: str | None = None,
 ) -> None:
     """Serve the page there until a signal ends it, with other hosts on it: `remotes`.
+
+    `machine`: whose devices are shown, as `status --machine` does; None: those of this host.
 
     `show` gets an address to open, now and after each login: it is good for one. `metrics_secret`: what a reader of
     /metrics may show in the place of a login (`Authorization: Bearer SECRET`).
@@ -43,7 +50,7 @@ def serve(
     site = listening.site
     logins = Logins(lambda secret: show(f"{site.address}/?token={secret}"), metrics_secret)
     with closing(listening.socket):
-        _server(listening, logins, remotes).run(sockets=[listening.socket])
+        _server(listening, logins, remotes, machine).run(sockets=[listening.socket])
 
 
 def serve_until_input_ends(listening: Listening, ready: Callable[[], None], silent_s: float = _SILENT_S) -> None:
@@ -68,11 +75,13 @@ def serve_until_input_ends(listening: Listening, ready: Callable[[], None], sile
         server.run(sockets=[listening.socket])
 
 
-def _server(listening: Listening, logins: Logins | None, remotes: "Sequence[Remote]" = ()) -> uvicorn.Server:
+def _server(
+    listening: Listening, logins: Logins | None, remotes: "Sequence[Remote]" = (), machine: str | None = None
+) -> uvicorn.Server:
     logging.getLogger("uvicorn.error").addFilter(_is_news)
     server = uvicorn.Server(
         uvicorn.Config(
-            application(listening.site, logins, remotes),
+            application(listening.site, logins, remotes, feed=Feed(Source(partial(StatusReader, machine)))),
             log_level="warning",
             access_log=False,
             server_header=False,

@@ -25,8 +25,16 @@ def view_of(status: Status) -> dict[str, object]:
         "user": user_name(os.geteuid()),
         "driver": inventory.driver_version,
         "problem": inventory.problem or status.queue_problem,
+        "none": _none(status),
         "devices": [_device(one, memory.of(one), status.jobs) for one in inventory.devices],
     }
+
+
+def _none(status: Status) -> str:
+    """Return what stands in the place of devices where there are none."""
+    if status.default_machine is None:
+        return "no GPU"
+    return f"no GPU; those of {status.default_machine}, simulated: gpusched web --machine {status.default_machine}"
 
 
 def _device(device: Device, parts: Sequence[Part], jobs: Sequence[JobStatus]) -> dict[str, object]:

@@ -25,9 +25,9 @@ class Server:
     """`gpusched web` in a process of its own, on a host of the stand-in library."""
 
     def __init__(
-        self, home: Path, host: StandInHost, *options: str, path: Path | None = None, port: bool = True
+        self, home: Path, host: StandInHost, *options: str, path: Path | None = None, port: bool = True, **env: str
     ) -> None:
-        library = {name: host.env[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
+        library = env | {name: host.env[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")}
         if path is not None:  # a folder whose programs are found first
             library["PATH"] = f"{path}:{os.environ['PATH']}"
         self.command, self.host = Command(home, library), host

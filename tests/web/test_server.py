@@ -13,6 +13,7 @@ import pytest
 from gpusched.web.answers import EMPTY_PATHS
 from tests.cli.command import Command
 from tests.patience import PATIENCE_S, until
+from tests.stand_in.library import StandIn
 from tests.web.server import Answer, Server, listens
 from tests.web.stream import Stream
 
@@ -493,16 +494,48 @@ def test_a_plan_is_tried_and_what_does_not_fit_or_is_no_choice_is_a_sentence(ser
         shares = sum(role["count"] * role["share"] for role in device["roles"])
         assert shares + sum(device["kept"].values()) == device["total"]
     assert len(planned("procs=2")["counts"]) == 2, "this host"
+    assert len(planned("procs=2&machine=4x16GiB")["counts"]) == 4, "one that is described"
     (tmp_path / "workload.toml").write_text("no workload")
     for asked in (
         "procs=32&actor_memory=9GiB",
         "procs=none",
         f"workload={tmp_path}/workload.toml",
         "machine=/etc/passwd",
+        "machine=1000x16GiB",
     ):
         refused = planned(asked)
         assert refused["error"], asked
         assert "no workload" not in refused["error"]
+
+
+def test_a_machine_that_is_not_here_is_shown_with_the_jobs_that_run_on_it(serve: Serve) -> None:
+    server = serve("--machine", "3x24GiB")
+    cookie = server.log_in(server.address())
+    started = server.command.run("run", "-d", "--machine", "3x24GiB", "--fraction", "0.5", "--", "sleep", "600")
+    assert started.returncode == 0, started.stderr
+
+    def parts() -> list[list[str]]:
+        found = json.loads(server.ask("/moment", cookie=cookie).body)
+        return [[part["job"] for part in device["parts"] if part["job"]] for device in found["devices"]]
+
+    until(lambda: sorted(parts()) == [[], [], ["run-1"]], "its share is on one of three devices")
+
+
+def test_without_a_gpu_the_page_names_the_way_to_the_simulated_ones(tmp_path: Path, stand_in: StandIn) -> None:
+    server = Server(tmp_path, stand_in.host("gpus 0\n"))
+    try:
+        cookie = server.log_in(server.address())
+        assert json.loads(server.ask("/moment", cookie=cookie).body)["none"] == "no GPU"
+    finally:
+        server.end()
+    (tmp_path / "config.toml").write_text('default_machine = "2x24GiB"')
+    server = Server(tmp_path, stand_in.host("gpus 0\n"), GPUSCHED_CONFIG=str(tmp_path / "config.toml"))
+    try:
+        cookie = server.log_in(server.address())
+        none = json.loads(server.ask("/moment", cookie=cookie).body)["none"]
+        assert none.endswith("gpusched web --machine 2x24GiB")
+    finally:
+        server.end()
 
 
 def do(server: Server, cookie: str, action: dict[str, Any] | str, **headers: str) -> Answer:

@@ -12,7 +12,7 @@ function option(value, text = value) {
 async function fill() {
   const found = await ask(at("/choices"));
   $("plan-workload").replaceChildren(...found.workloads.map((one) => option(one)));
-  $("plan-machine").replaceChildren(...found.machines.map((one) => option(one, one === "here" ? "this host" : one)));
+  $("plan-machines").replaceChildren(...found.machines.map((one) => option(one, one === "here" ? "this host" : one)));
   $("plan-policy").replaceChildren(option("", "by default"), ...found.policies.map((one) => option(one)));
   if (found.workloads.includes("snake")) $("plan-workload").value = "snake";
   filled = true;

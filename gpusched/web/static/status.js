@@ -221,7 +221,7 @@ function drawMachine(machine) {
   machine.drawnDevices = devices;
   chooseColours();
   machine.place.replaceChildren(...(several ? [headingOf(machine)] : []), ...(devices === null ? [] : [
-    make("div", { class: "gpus" }, ...(devices.length ? devices.map((device) => gpu(machine, device)) : [make("p", {}, "no GPU")])),
+    make("div", { class: "gpus" }, ...(devices.length ? devices.map((device) => gpu(machine, device)) : [make("p", {}, machine.moment.none)])),
     make("ul", { class: "legend", "aria-label": `Colours${several ? ` of ${labelOf(machine)}` : ""}` }, ...legend(machine))]));
 }
 
