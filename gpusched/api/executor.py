@@ -179,7 +179,7 @@ class _Pending:
                     self._changed.clear()
                     self._send(link)
                     if self._interrupted and not self._stopped:
-                        link.done(Stop(ids=(self._id,)))
+                        link.done(Stop(ids=(self._id,), why="Ctrl-C ended the program that it belongs to"))
                         self._stopped = True
                     rest_s = _POLL_S if self._settle(link) else min(_IDLE_S, rest_s * _SLOWER)
                     self._changed.wait(rest_s)

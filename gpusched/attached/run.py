@@ -144,4 +144,4 @@ def _asked_to_leave() -> Iterator[list[int]]:
 def _take_back(link: Link, job: str) -> None:
     """Take a job that does not run out of the queue; a daemon that is away sees by itself that we are gone."""
     with suppress(GpuschedError):
-        link.done(Stop(ids=(job,), kill=True))
+        link.done(Stop(ids=(job,), kill=True, why="its command was ended, as by Ctrl-C, before it could start"))

@@ -116,11 +116,15 @@ class Explain(msgspec.Struct, frozen=True, kw_only=True, tag="explain"):
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
-    """Stop the jobs `ids`, or all with `everything`; at once if `kill`. A queued one is cancelled."""
+    """Stop the jobs `ids`, or all with `everything`; at once if `kill`. A queued one is cancelled.
+
+    `why`: what such a one has as its message; None: that `gpusched stop` was typed.
+    """
 
     ids: JobIds = ()
     everything: bool = False
     kill: bool = False
+    why: Text | None = None
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True, tag="hold"):

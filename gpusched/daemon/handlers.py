@@ -49,6 +49,7 @@ from gpusched.daemon.groups import change_group, groups_of
 from gpusched.daemon.idle_jobs import who_is_idle
 from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import status_of
+from gpusched.daemon.lifecycle import STOPPED
 from gpusched.daemon.recovery import Adoption
 from gpusched.daemon.removal import remove
 from gpusched.daemon.selection import selected
@@ -256,7 +257,10 @@ class Handlers:
         self._adoption.scan()
         ids = tuple(self._state.jobs.live) if request.everything else request.ids
         jobs = [self._known(job_id).id for job_id in dict.fromkeys(ids)]
-        return Done(report=tuple(stop_job(self._state, self._known(one), now, kill=request.kill) for one in jobs))
+        why = request.why or STOPPED
+        return Done(
+            report=tuple(stop_job(self._state, self._known(one), now, kill=request.kill, why=why) for one in jobs)
+        )
 
     def _hold(self, ids: tuple[str, ...], *, held: bool) -> Done:
         jobs = [self._known(job_id) for job_id in dict.fromkeys(ids)]

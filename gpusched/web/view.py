@@ -21,7 +21,7 @@ def view_of(status: Status) -> dict[str, object]:
     """Return the moment as the page draws it, but for its jobs; memory in MiB. All texts are as programs wrote them."""
     inventory, memory = status.inventory, MemoryParts(status)
     return {
-        "host": inventory.host,
+        "host": f"{inventory.host} (simulated)" if inventory.simulated else inventory.host,
         "user": user_name(os.geteuid()),
         "driver": inventory.driver_version,
         "problem": inventory.problem or status.queue_problem,

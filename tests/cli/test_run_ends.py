@@ -247,6 +247,16 @@ def _catches(pid: int, number: int) -> bool:
     return False
 
 
+def test_ctrl_c_while_it_waits_is_no_stop_by_somebody_else(command: Command) -> None:
+    held = command.run("run", "-d", "--hold", "--num-gpus", "0", "--", "true")
+    assert held.returncode == 0, held.stderr
+    with command.start("run", "--num-gpus", "0", "--after", "run-1", "--", "true") as waiting:
+        until(lambda: "run-2" in jobs(command), "it waits")
+        waiting.send_signal(signal.SIGINT)
+        assert waiting.wait(PATIENCE_S) == 130
+    assert jobs(command)["run-2"]["message"] == "its command was ended, as by Ctrl-C, before it could start"
+
+
 LATE = """
 import subprocess, sys
 import gpusched.execution.start as start
