@@ -124,7 +124,7 @@ def asleep(daemon: Daemon, pages: int, seconds: float) -> list[Result]:
             if number % (seconds // _SHOWN or 1) == 0:
                 on_the_way.append((f"server: RSS after {number} s", memory_mb(pid)[0], "MB", ""))
         after = memory_mb(pid)[0], _files(pid)
-        daemon.client.ask(Hold(ids=tuple(f"run-{number + 1}" for number in range(_JOBS)), held=False))
+        daemon.client.ask(Hold(ids=tuple(f"run-{number + 1}" for number in range(_JOBS)), held=True))
         time.sleep(5)
         late = delays(daemon, awake)
         for page in sleeping:

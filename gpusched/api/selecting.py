@@ -58,7 +58,7 @@ def selection_of(
     require_type(ended, Annotated[int, msgspec.Meta(ge=0)], "ended")
     given = state.split(",") if isinstance(state, str) else state
     require_type(given, Sequence[str], "state")
-    states = states_of([one for one in given if one != HELD])
+    states = states_of([one for one in given if one != HELD], ", held")
     moment = None if since is None else moment_of(since, "since")
     among_ended = last or moment is not None or not JOB_TERMINAL.isdisjoint(states)
     most = MOST_ENDED_SELECTED if among_ended and not ended else min(ended, MOST_ENDED_SELECTED)
@@ -111,13 +111,16 @@ def only(name: str, ids: Sequence[str]) -> str:
     return ids[0]
 
 
-def states_of(state: str | Sequence[str]) -> tuple[JobState, ...]:
-    """Return states by their names, as text with commas between them. Raises UsageError for a name of none."""
+def states_of(state: str | Sequence[str], more: str = "") -> tuple[JobState, ...]:
+    """Return states by their names, as text with commas between them. Raises UsageError for a name of none.
+
+    `more`: what its hint has beside them.
+    """
     given = state.split(",") if isinstance(state, str) else state
     require_type(given, Sequence[str], "state")
     unknown = [one for one in given if one not in list(JobState)]
     if unknown:
-        raise UsageError(f"there is no state {unknown[0]!r}", f"one of {', '.join(JobState)}, or {HELD}")
+        raise UsageError(f"there is no state {unknown[0]!r}", f"one of {', '.join(JobState)}{more}")
     return tuple(dict.fromkeys(map(JobState, given)))
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["Changes", "Moment"]
+__all__ = ["Change", "Changes", "Moment"]
 
 _NEVER = msgspec.Raw(b"null")
 
@@ -15,6 +15,13 @@ class Moment(NamedTuple):
 
     number: int
     whole: bytes
+    changed: bytes
+
+
+class Change(NamedTuple):
+    """What has changed since the moment before that of this `number`, as JSON."""
+
+    number: int
     changed: bytes
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Final
 
-from gpusched.web.changes import Moment
+from gpusched.web.changes import Change, Moment
 from gpusched.web.history import EVERY_S
 from gpusched.web.source import Source
 
@@ -57,8 +57,8 @@ class Feed:
                 await self._read()
             return self._moment
 
-    async def moments(self, seen: int) -> AsyncGenerator[Moment | None]:
-        """Yield the moment of now, unless its number is `seen`, and then each one; None after 15 s without."""
+    async def changes(self, seen: int) -> AsyncGenerator[Change | None]:
+        """Yield the change of now, unless its number is `seen`, and then each one; None after 15 s without."""
         self.start()
         self._watching += 1
         self._watched.set()
@@ -72,12 +72,13 @@ class Feed:
             if not self._watching:
                 self._watched.clear()
 
-    async def _after(self, seen: int) -> Moment | None:
+    async def _after(self, seen: int) -> Change | None:
+        """Return a change, and not its moment: a page that sleeps keeps what it was given last."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_ALIVE_S), self._changed:
                 while self._moment is None or self._moment.number == seen:
                     await self._changed.wait()
-                return self._moment
+                return Change(self._moment.number, self._moment.changed)
         return None
 
     async def _read_on(self) -> None:

@@ -85,15 +85,15 @@ class Streamed(StreamingResponse):
 
 async def feed_events(feed: Feed, seen: int) -> AsyncGenerator[bytes]:
     """Yield what changed since the moment `seen`; an empty one where moments were missed in between."""
-    async with aclosing(feed.moments(seen)) as moments:
-        async for moment in moments:
-            if moment is None:
+    async with aclosing(feed.changes(seen)) as changes:
+        async for change in changes:
+            if change is None:
                 yield ALIVE
-            elif moment.number == seen + 1:
-                yield event_of(moment.changed)
+            elif change.number == seen + 1:
+                yield event_of(change.changed)
             else:
                 yield event_of(AGAIN)
-            seen = seen if moment is None else moment.number
+            seen = seen if change is None else change.number
 
 
 async def read_events(open_reader: Callable[[], Reader]) -> AsyncGenerator[bytes]:

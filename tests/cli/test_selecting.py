@@ -36,7 +36,9 @@ def test_those_that_are_held_are_meant_by_the_state_that_is_shown(command: Comma
     assert command.run("release", "--state", "held").stdout.count("is queued") == 3
     assert command.run("ps", "--state", "held").stdout == "no job matches; all: gpusched ps --all\n"
     told = command.run("ps", "--state", "halted")
-    assert (told.returncode, "or held" in told.stderr) == (2, True)
+    assert (told.returncode, ", held" in told.stderr) == (2, True)
+    told = command.run("prune", "--older", "1h", "--state", "held")
+    assert (told.returncode, ", held" in told.stderr) == (2, False), "none that has ended is held"
 
 
 def test_jobs_are_named_as_people_named_them(command: Command, queue: dict[str, str]) -> None:

@@ -12,7 +12,7 @@ from gpusched.daemon.database import Database
 from gpusched.daemon.groups import change_group
 from gpusched.daemon.job_table import JobTable
 from gpusched.daemon.store import Store
-from gpusched.errors import HostFault
+from gpusched.errors import HostFault, NotFound
 from gpusched.model.job import QueueChange
 from gpusched.model.queue_group import GroupChange, GroupStatus, QueueGroup
 from gpusched.model.selection import Selection
@@ -138,7 +138,9 @@ def test_jobs_are_selected_by_their_group_in_memory_and_on_disk(daemon: Daemon) 
     assert selected(group="sweep") == tuple(ids[:2])
     assert selected(group="sweep", ended=9) == (*ids[:2], over)
     assert selected("run-*", group="sweep", states=(JobState.SUCCEEDED,), ended=9) == (over,)
-    assert selected(ids[2], group="sweep") == selected(group="no such", ended=9) == ()
+    assert selected(ids[2], group="sweep") == ()
+    with pytest.raises(NotFound, match="there is no group sweeep"):
+        selected(group="sweeep", ended=9)
 
 
 def test_why_a_job_waits_for_its_group_and_that_it_starts_when_another_one_ends(daemon: Daemon) -> None:

@@ -12,7 +12,7 @@ import pytest
 from gpusched.api.host import Status
 from gpusched.errors import HostFault
 from gpusched.model.device import Device, Inventory
-from gpusched.web.changes import Moment
+from gpusched.web.changes import Change
 from gpusched.web.feed import Feed
 from gpusched.web.source import Source
 from tests.patience import PATIENCE_S
@@ -41,14 +41,15 @@ class Host:
         return Status(inventory=inventory, jobs=(), leases=(), holders={}, time=1.0)
 
 
-Moments = AsyncGenerator[Moment | None]
+Moments = AsyncGenerator[Change | None]
 
 
 async def next_of(moments: Moments) -> Any:
-    """The next moment, whole."""
+    """The next change. It is no whole moment: a page that sleeps keeps it."""
     found = await asyncio.wait_for(anext(moments), PATIENCE_S)
     assert found is not None, "a change"
-    return json.loads(found.whole)
+    assert not hasattr(found, "whole")
+    return json.loads(found.changed)
 
 
 async def busy_of(moments: Moments, busy: int) -> None:
@@ -60,12 +61,12 @@ def test_all_see_each_change_and_who_comes_later_the_moment_of_now() -> None:
     async def watch() -> None:
         host = Host()
         feed = Feed(host.source(), EVERY_S)
-        async with aclosing(feed.moments(0)) as one, aclosing(feed.moments(0)) as other:
+        async with aclosing(feed.changes(0)) as one, aclosing(feed.changes(0)) as other:
             await busy_of(one, 0)
             host.busy = 7
             await busy_of(one, 7)
             await busy_of(other, 7)
-            async with aclosing(feed.moments(0)) as late:
+            async with aclosing(feed.changes(0)) as late:
                 assert (await next_of(late))["devices"][0]["busy"] == 7
 
     asyncio.run(watch())
@@ -76,7 +77,7 @@ def test_who_has_a_moment_gets_the_next_one_and_not_the_same_again() -> None:
         host = Host()
         feed = Feed(host.source(), EVERY_S)
         has = await feed.latest()
-        async with aclosing(feed.moments(has.number)) as moments:
+        async with aclosing(feed.changes(has.number)) as moments:
             waiting = asyncio.ensure_future(anext(moments))
             readings = host.readings
             while host.readings < readings + 5:  # noqa: ASYNC110 (it counts)
@@ -100,7 +101,7 @@ def test_while_no_page_is_open_it_reads_seldom_and_then_it_goes_on(monkeypatch: 
         while host.readings < 5:  # noqa: ASYNC110 (it counts)
             await asyncio.sleep(EVERY_S)
         monkeypatch.setattr("gpusched.web.feed.EVERY_S", 10 * PATIENCE_S)
-        async with aclosing(feed.moments(0)) as one:
+        async with aclosing(feed.changes(0)) as one:
             await next_of(one)
         readings = host.readings + 1  # one may have begun
         await asyncio.sleep(20 * EVERY_S)
@@ -130,7 +131,7 @@ def test_many_that_ask_for_the_whole_share_a_reading() -> None:
 def test_a_reading_that_fails_is_shown_and_the_next_is_tried() -> None:
     async def watch() -> None:
         host = Host(HostFault("the driver is gone", "load it"), ValueError("odd"))
-        async with aclosing(Feed(host.source(), EVERY_S).moments(0)) as moments:
+        async with aclosing(Feed(host.source(), EVERY_S).changes(0)) as moments:
             first = await next_of(moments)
             assert (first["error"], first["hint"]) == ("the driver is gone", "load it")
             assert "internal error: ValueError: odd" in (await next_of(moments))["error"]
@@ -145,7 +146,7 @@ def test_soon_after_the_queue_has_changed_it_is_read_again(tmp_path: Path, monke
     async def watch() -> None:
         host = Host()
         feed = Feed(host.source(), every_s=10 * PATIENCE_S)
-        async with aclosing(feed.moments(0)) as moments:
+        async with aclosing(feed.changes(0)) as moments:
             await next_of(moments)
             host.busy = 5
             (tmp_path / "gpusched.db-wal").write_bytes(b"a change")
@@ -160,7 +161,7 @@ def test_a_stream_without_a_change_is_heard_of_now_and_then(monkeypatch: pytest.
 
     async def watch() -> None:
         feed = Feed(Host().source(), EVERY_S)
-        async with aclosing(feed.moments((await feed.latest()).number)) as moments:
+        async with aclosing(feed.changes((await feed.latest()).number)) as moments:
             assert await asyncio.wait_for(anext(moments), PATIENCE_S) is None
             assert await asyncio.wait_for(anext(moments), PATIENCE_S) is None
 
@@ -172,7 +173,7 @@ def test_who_comes_and_goes_again_and_again_leaves_no_reading_behind() -> None:
         host = Host()
         feed = Feed(host.source(), EVERY_S)
         for _ in range(200):
-            async with aclosing(feed.moments(0)) as one:
+            async with aclosing(feed.changes(0)) as one:
                 await next_of(one)
         assert len(asyncio.all_tasks()) == 2, "this one, and the one that reads"
         assert host.readings < 2000
