@@ -56,8 +56,7 @@ def selection_of(
     require_type(text, str | None, "text")
     require_type(group, GroupName | None, "group")
     require_type(ended, Annotated[int, msgspec.Meta(ge=0)], "ended")
-    given = state.split(",") if isinstance(state, str) else state
-    require_type(given, Sequence[str], "state")
+    given = _listed(state)
     states = states_of([one for one in given if one != HELD], ", held")
     moment = None if since is None else moment_of(since, "since")
     among_ended = last or moment is not None or not JOB_TERMINAL.isdisjoint(states)
@@ -116,12 +115,17 @@ def states_of(state: str | Sequence[str], more: str = "") -> tuple[JobState, ...
 
     `more`: what its hint has beside them.
     """
-    given = state.split(",") if isinstance(state, str) else state
-    require_type(given, Sequence[str], "state")
+    given = _listed(state)
     unknown = [one for one in given if one not in list(JobState)]
     if unknown:
         raise UsageError(f"there is no state {unknown[0]!r}", f"one of {', '.join(JobState)}{more}")
     return tuple(dict.fromkeys(map(JobState, given)))
+
+
+def _listed(state: str | Sequence[str]) -> Sequence[str]:
+    given = state.split(",") if isinstance(state, str) else state
+    require_type(given, Sequence[str], "state")
+    return given
 
 
 def moment_of(since: Since, name: str) -> float:

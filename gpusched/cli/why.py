@@ -17,6 +17,8 @@ def why(
 ) -> None:
     """Show a waiting job's place, who is before it, when it is expected to start, and what would let it start now.
 
+    Of a job that has ended it shows why it ended so.
+
     The daemon plays the queue on for that: how long jobs run is known by earlier ones of the same kind.
 
     Example: gpusched why run-7

@@ -22,18 +22,15 @@ if TYPE_CHECKING:
 __all__ = ["application"]
 
 
-def application(
-    site: Site, logins: Logins | None, remotes: "Sequence[Remote]" = (), *, feed: Feed | None = None
-) -> ASGIApp:
+def application(site: Site, logins: Logins | None, feed: Feed, remotes: "Sequence[Remote]" = ()) -> ASGIApp:
     """Return the application of a server that is that site; logins None: who can reach it needs none.
 
-    `remotes`: other hosts on the same page. `feed`: where the page's moments of this host are from.
+    `feed`: where the page's moments of this host are from. `remotes`: other hosts on the same page.
     """
-    found = feed or Feed()
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        found.start()
+        feed.start()
         tasks = [asyncio.create_task(remote.connect()) for remote in remotes]
         yield
         for task in tasks:
@@ -41,7 +38,7 @@ def application(
         await asyncio.gather(*tasks, return_exceptions=True)
 
     by_name = {remote.target.name: remote for remote in remotes}
-    inner = Starlette(routes=routes(found, by_name), exception_handlers={GpuschedError: failed}, lifespan=lifespan)
+    inner = Starlette(routes=routes(feed, by_name), exception_handlers={GpuschedError: failed}, lifespan=lifespan)
     return _Guarded(inner, site, logins)
 
 

@@ -30,8 +30,8 @@ class Feed:
     slow misses moments, which their numbers show, and asks for the whole. So nothing is kept for it.
     """
 
-    def __init__(self, source: Source | None = None, every_s: float = _EVERY_S) -> None:
-        self._source, self._every_s = source or Source(), every_s
+    def __init__(self, source: Source, every_s: float = _EVERY_S) -> None:
+        self._source, self._every_s = source, every_s
         self._moment: Moment | None = None
         self._fresh = 0.0
         self._changed = asyncio.Condition()

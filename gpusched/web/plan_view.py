@@ -14,9 +14,8 @@ from gpusched.settings import HERE
 __all__ = ["choices", "plan_view"]
 
 _ASKED: Final = ("procs", "learner_memory", "actor_memory", "policy")
-_DESCRIBED: Final = re.compile(
-    r"{0}(\+{0}){{0,3}}".format(r"\d{1,2}x\d{1,6}(\.\d{1,3})?[MGT](i?B)?"), re.ASCII | re.IGNORECASE
-)
+_DESCRIBED: Final = re.compile(r"(\d{1,2}x[\d.]{1,9}[a-z]{1,3}\+?){1,4}", re.ASCII | re.IGNORECASE)
+"""What can be no path; the planner reads it, and refuses what is no machine."""
 
 
 def choices() -> dict[str, object]:

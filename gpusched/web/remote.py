@@ -86,11 +86,11 @@ class Remote:
         name, away = self.target.name, self._tunnel.away
         if away is not None:
             return JSONResponse({"error": f"{name} is away: {away.why}", "hint": ""}, 503)
-        headers: dict[str, str] = {}
+        headers = None
         if request.method == "POST":
             if self.target.read_only:
                 return JSONResponse({"error": f"{name} is shown, and not acted on", "hint": "without read-only"}, 403)
-            headers |= {"Origin": str(self._client.base_url).rstrip("/"), "Content-Type": "application/json"}
+            headers = {"Origin": str(self._client.base_url).rstrip("/"), "Content-Type": "application/json"}
         query = httpx.QueryParams([one for one in request.query_params.multi_items() if one[0] not in ("host", KEY)])
         asked = self._client.build_request(
             request.method, request.url.path, params=query, content=await body_of(request), headers=headers

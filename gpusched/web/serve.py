@@ -81,7 +81,7 @@ def _server(
     logging.getLogger("uvicorn.error").addFilter(_is_news)
     server = uvicorn.Server(
         uvicorn.Config(
-            application(listening.site, logins, remotes, feed=Feed(Source(partial(StatusReader, machine)))),
+            application(listening.site, logins, Feed(Source(partial(StatusReader, machine))), remotes),
             log_level="warning",
             access_log=False,
             server_header=False,

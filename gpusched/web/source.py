@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from gpusched.api.host import Status, StatusReader, queue_watch
+from gpusched.api.host import Status, queue_watch
 from gpusched.errors import GpuschedError
 from gpusched.web.arrays import EndedArrays
 from gpusched.web.changes import Changes, Moment
@@ -26,7 +26,7 @@ class Reader(Protocol):
 class Source:
     """Reads moments of a host. `open_reader` is called with the first, and again after one that failed."""
 
-    def __init__(self, open_reader: Callable[[], Reader] = StatusReader) -> None:
+    def __init__(self, open_reader: Callable[[], Reader]) -> None:
         self._open_reader = open_reader
         self._read: Reader | None = None
         self._status: Status | None = None

@@ -160,13 +160,11 @@ function aboutOf(machine, job) {
   return [machines.size > 1 ? `on ${labelOf(machine)}` : null, job.name, job.user === machine.moment.user ? null : job.user, job.group].filter(Boolean);
 }
 
-const textsOf = (machine, job) => [job.id, job.user, job.what, job.text, ...aboutOf(machine, job)].map((one) => (one ?? "").toLowerCase());
-
 function wanted(machine, job) {
   const state = $("state").value;
   const text = $("find").value.toLowerCase();
   const fits = !state || (state === "ended" ? ENDED.has(job.state) : job.state === state);
-  return fits && textsOf(machine, job).some((one) => one.includes(text));
+  return fits && [job.id, job.user, job.what, job.text, ...aboutOf(machine, job)].some((one) => (one ?? "").toLowerCase().includes(text));
 }
 
 function rowOf(machine, job) { // one that stays as it is is not drawn again
