@@ -19,6 +19,7 @@ class Explanation:
     def __init__(self, state: DaemonState, job_id: str) -> None:
         self._state, self._id = state, job_id
         self._outlook: Outlook | None = None
+        self._outdated = state.queue_seen if state.queue_changed else None
 
     def answer(self, late: bool) -> Explained | None:  # noqa: FBT001 (see PendingReplies.add)
         """Return what is known of the job once all is, or when it is too late for more."""
@@ -40,8 +41,10 @@ class Explanation:
         return Explained(why=found)
 
     def _begin(self) -> None:
-        """Begin to find out, once a pass has seen the job."""
+        """Begin to find out, once a pass has seen the job, and the queue as it was when the question came."""
         seen = self._state.queue_seen
+        if seen is self._outdated:
+            return
         job = next((one for one in seen.waiting if self._id in (one.id, one.array)), None) if seen else None
         if seen is not None and job is not None:
             self._outlook = Outlook(job, seen, self._state.expectations, self._state.settings)

@@ -197,8 +197,8 @@ class ForkServerClient:
                 why = f"cannot be used: {self.trouble}"
             _LOG.warning("%s, process %d, %s: guards are executed meanwhile", self._setup.name, self._pid, why)
             self._not_before = max(self._not_before, now + (_PAUSE_S if self._loaded else _LONG_PAUSE_S))
-            self._close()
             self._kill()
+            self._close()
 
     def _start(self, now: float) -> None:
         setup = self._setup

@@ -19,7 +19,7 @@ def test_it_learns_ends_by_itself_and_leaves_its_weights(tmp_path: Path) -> None
         env=os.environ | {"GPUSCHED_STATE_DIR": str(tmp_path)},  # its job is none of yours
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

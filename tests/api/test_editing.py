@@ -7,6 +7,7 @@ import pytest
 import gpusched
 from gpusched.api import editing, queue
 from gpusched.errors import NotFound, UsageError
+from tests.patience import PATIENCE_S
 
 
 @pytest.mark.usefixtures("command")
@@ -15,7 +16,7 @@ def test_a_job_is_changed_and_queued_again() -> None:
     waits.edit(priority=3, time_limit="1m")
     assert (waits.status().priority, waits.status().time_limit_s) == (3, 60)
     again = waits.rerun(name="two", hold=False)
-    assert again.wait(60).name == "two"
+    assert again.wait(PATIENCE_S).name == "two"
     for nothing in ({"hold": True}, {}, {"priority": None}):
         with pytest.raises(UsageError, match="nothing to change"):
             editing.edit(waits, **nothing)

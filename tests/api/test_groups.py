@@ -6,6 +6,7 @@ import gpusched
 from gpusched.api import groups, queue
 from gpusched.errors import UsageError
 from gpusched.model.status import JobState
+from tests.patience import until
 
 
 @pytest.mark.usefixtures("command")
@@ -17,7 +18,7 @@ def test_a_group_is_limited_paused_and_found_again() -> None:
     assert groups.change_group("sweep", paused=False).at_most == 1, "what is not given stays"
     assert next(status for status in jobs[0].watch(0.05) if status.state is JobState.RUNNING).group == "sweep"
     assert jobs[1].status().state is JobState.QUEUED
-    assert groups.group_names("sw") == ["sweep"]
+    until(lambda: groups.group_names("sw") == ["sweep"], "the daemon has answered in the moment that completion waits")
     (found,) = groups.find_groups()
     assert repr(found).splitlines()[1].split() == ["sweep", "1", "1", "1", "open"]
     assert groups.change_group("sweep", at_most="none").at_most is None

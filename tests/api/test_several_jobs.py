@@ -1,6 +1,7 @@
 """gpusched.api.queue: several jobs at once, by their ids."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -100,9 +101,15 @@ def test_a_job_stands_for_its_id() -> None:
 
 
 @pytest.mark.usefixtures("command")
-def test_the_end_of_a_later_job_is_yielded_while_the_first_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_a_later_job_is_yielded_while_the_first_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(queue, "_ANSWER_S", 60.0)
-    slow = gpusched.run(["sleep", "4"], num_gpus=0)
+    gate = tmp_path / "gate"
+    slow = gpusched.run(["sh", "-c", f"until [ -e {gate} ]; do sleep 0.05; done"], num_gpus=0)
     quick = gpusched.run(["true"], num_gpus=0)
+    ends = queue.as_completed([slow, quick])
 
-    assert [job.id for job in queue.as_completed([slow, quick])] == [quick.id, slow.id]
+    assert next(ends).id == quick.id
+    gate.touch()
+    assert [job.id for job in ends] == [slow.id]

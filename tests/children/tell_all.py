@@ -50,5 +50,6 @@ told = {
     "umask": os.umask(0o77),
 }
 target = Path(sys.argv[1])
-target.with_suffix(".tmp").write_text(json.dumps(told))
-target.with_suffix(".tmp").replace(target)
+unfinished = target.with_name(f"{target.name}.tmp")  # of this process alone: others write beside it
+unfinished.write_text(json.dumps(told))
+unfinished.replace(target)

@@ -1,14 +1,18 @@
 """What the tests of `gpusched run` in the foreground share: commands that need no device, with pipes."""
 
 import contextlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Final
 
 from tests.cli.command import Command
 from tests.cli.queue import GPUSCHED
 
 FREE = ("run", "--num-gpus", "0")
+SLOW_START: Final = re.compile(r"^gpusched: \S+ waits( for its turn|: .*)$\n?", re.MULTILINE)
+"""What `gpusched run` writes where the daemon takes longer than a moment to start it, as on a busy host."""
 
 
 def shell(text: str) -> tuple[str, ...]:
@@ -32,6 +36,11 @@ def running(
             yield process
         finally:
             process.kill()
+
+
+def but_for_the_wait(stderr: str | bytes) -> str:
+    """Return what was written of all else than the wait for the turn."""
+    return SLOW_START.sub("", stderr if isinstance(stderr, str) else stderr.decode())
 
 
 def line(process: "subprocess.Popen[str]") -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.command import Command
+from tests.cli.queue import until_state
 
 
 def submit(command: Command, *words: str, argv: tuple[str, ...] = ("sleep", "600")) -> str:
@@ -51,7 +52,7 @@ def test_a_wrong_change_changes_nothing(command: Command) -> None:
     first = submit(command, "--hold", "--name", "first")
     second = submit(command, "--hold", "--name", "second", "--after", first)
     running = submit(command)
-    command.run("wait", running, "--timeout", "0.5")
+    until_state(command, running, "running")
     for words, message in (
         ((first, running, "--priority", "3"), f"{running} is running: only a queued job can be changed"),
         ((first, "--after", second), f"{first} would wait for {second}, which waits for it"),

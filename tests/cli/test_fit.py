@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,9 @@ from tests.cli.command import TOYS
 from tests.cli.test_footprints import CONTEXT, HOST, Lab
 from tests.patience import PATIENCE_S, until
 from tests.stand_in.library import StandIn
+
+TIMES = (3, 20, 90)
+"""Seconds that a run is given: on a slow host its programs may not have begun when the first are over."""
 
 
 @pytest.fixture
@@ -34,6 +38,19 @@ def written(lab: Lab, toml: str) -> Workload:
     for role, table in tomllib.loads(toml)["roles"].items():
         document["roles"][role] |= table
     return parse_workload(document, lab.workload)
+
+
+def measured(lab: Lab) -> Any:
+    """What a run found that lasted long enough for each role to show what it needs."""
+    report = {}
+    for seconds in TIMES:
+        found = lab.command.run("fit", str(lab.workload), "--time", f"{seconds}s", "--json")
+        assert found.returncode == 0, found.stderr
+        report = json.loads(found.stdout)
+        assert report["seconds"] >= seconds
+        if all(one["ask_mib"] or one["lacked"] for one in report["roles"]):
+            break
+    return report
 
 
 def test_one_replica_of_each_role_is_measured_and_its_file_gets_what_it_needed(lab: Lab) -> None:
@@ -65,10 +82,7 @@ def test_one_replica_of_each_role_is_measured_and_its_file_gets_what_it_needed(l
 
 def test_it_ends_after_its_time_though_a_program_does_not_and_what_no_device_has_is_not_asked_for(lab: Lab) -> None:
     lab.needs(learner=188, actor=90_000)
-    found = lab.command.run("fit", str(lab.workload), "--time", "3s", "--json")
-    assert found.returncode == 0, found.stderr
-    report = json.loads(found.stdout)
-    assert report["seconds"] >= 3
+    report = measured(lab)
     roles = {one["role"]: one for one in report["roles"]}
     assert (roles["learner"]["ask_mib"], roles["learner"]["lacked"]) == (256, False)
     assert (roles["actor"]["ask_mib"], roles["actor"]["lacked"]) == (None, True)
@@ -90,9 +104,7 @@ memory = {{ min = "auto" }}
     text = text.replace('memory = { min = "512MiB"', 'memory = { min = "512MiB", max = "1GiB"')
     assert 'max = "1GiB"' in text
     lab.workload.write_text(text)
-    found = lab.command.run("fit", str(lab.workload), "--time", "3s", "--json")
-    assert found.returncode == 0, found.stderr
-    report = json.loads(found.stdout)
+    report = measured(lab)
     assert sorted(one["name"] for one in lab.job(report["job"])["replicas"]) == ["actor.0", "evaluator.0", "learner.0"]
     roles = {one["role"]: one for one in report["roles"]}
     assert roles["actor"]["limit_mib"] > 3000
@@ -111,10 +123,13 @@ def test_a_replica_that_fails_and_is_started_again_is_no_measure_also_where_the_
     text = lab.workload.read_text().replace("max = 5", "max = 1000")
     begin = text.index("command", text.index("[roles.actor]"))
     lab.workload.write_text(text[:begin] + fails + text[text.index("\n", begin) :])
-    failed = lab.command.run("fit", str(lab.workload), "--time", "4s")
+    for seconds in TIMES:
+        failed = lab.command.run("fit", str(lab.workload), "--time", f"{seconds}s")
+        if failed.returncode == 1:
+            break
     assert failed.returncode == 1
     assert "failed" in failed.stderr
-    assert "gpusched logs lab-1" in failed.stderr
+    assert "gpusched logs lab-" in failed.stderr
     assert "roles" not in failed.stdout
 
 
@@ -124,10 +139,10 @@ def test_a_run_whose_work_had_begun_is_shown_without_a_doubt(lab: Lab) -> None:
     text = lab.workload.read_text()
     begin = text.index("command")
     program = lab.home / "reports.sh"
-    program.write_text("""echo '{"step": 7}' > $GPUSCHED_RUN_DIR/progress.jsonl; exec sleep 600""")
+    program.write_text("""echo '{"step": 7}' > $GPUSCHED_RUN_DIR/progress.jsonl""")
     command = f'command = ["sh", "{program}"]'
     lab.workload.write_text(text[:begin] + command + text[text.index("\n", begin) :])
-    found = lab.command.run("fit", str(lab.workload), "--time", "3s")
+    found = lab.command.run("fit", str(lab.workload), "--time", "1h")
     assert found.returncode == 0, found.stderr
     assert "lab ran for" in found.stdout
     assert "reported no progress" not in found.stdout
@@ -147,7 +162,9 @@ def test_it_is_measured_from_python_too(lab: Lab) -> None:
     code = f"""
 from gpusched.api import fitting
 from gpusched.errors import UsageError
-found = fitting.fit({str(lab.workload)!r}, time=2)
+for seconds in {TIMES}:
+    found = fitting.fit({str(lab.workload)!r}, time=seconds)
+    if all(one.ask_mib for one in found.roles): break
 print({{one.role: one.ask_mib for one in found.roles}})
 print(found)
 for wrong in (0, "max", -1):
@@ -213,7 +230,8 @@ def one_role(lab: Lab, needs: str) -> None:
 def test_a_workload_of_one_role_is_measured(lab: Lab) -> None:
     lab.needs(train=188)
     one_role(lab, "devices = 1")
-    found = lab.command.run("fit", str(lab.workload), "--time", "2s")
+    lab.may_end()
+    found = lab.command.run("fit", str(lab.workload), "--time", "1h")
     assert found.returncode == 0, found.stderr
     assert 'memory = { min = "256MiB" }  # in the place of: devices = 1' in found.stdout
 

@@ -51,7 +51,6 @@ def leave_blocks(state: Path, count: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # some twenty launches, each less than a second alone
 @pytest.mark.parametrize("leave", [leave_files, leave_blocks])
 def test_no_half_made_job_directory_stays_and_the_error_names_a_directory(
     small: Command, leave: Callable[[Path, int], None]

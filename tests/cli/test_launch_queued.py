@@ -100,7 +100,7 @@ def test_a_second_one_waits_until_the_first_has_ended(command: Command) -> None:
         assert command.run("launch", "-d", workload, *SMALL).returncode == 0
     until_state(command, "toy-1", "running")
     assert state(command, "toy-2") == "queued"
-    assert "toy-1" in command.run("ps", "--why").stdout.partition("toy-2")[2]
+    until(lambda: "toy-1" in command.run("ps", "--why").stdout.partition("toy-2")[2], "it is told for what")
 
     command.run("stop", "toy-1")
 

@@ -11,7 +11,7 @@ import pytest
 
 from gpusched.execution.job_logs import LogTail
 from tests.cli.command import Command
-from tests.cli.queue import GPUSCHED, ONE_GPU, queue, until_state
+from tests.cli.queue import GPUSCHED, ONE_GPU, jobs, queue, until_state
 from tests.patience import PATIENCE_S, until
 
 LINES = ("--num-gpus", "0", "--", "sh", "-c", "for i in 1 2 3 4 5; do echo line $i; done; printf end")
@@ -110,6 +110,7 @@ def test_it_says_what_a_job_waits_for(command: Command) -> None:
     queue(command, *ONE_GPU, "--", "sleep", "1000")
     until_state(command, "run-1", "running")
     name = queue(command, *ONE_GPU, "--", "true")
+    until(lambda: "needs" in str(jobs(command)[name]["why"]), "a pass has seen it")
     follower = command.start("logs", "-f", name)
 
     assert follower.stdout is not None

@@ -7,8 +7,9 @@ from itertools import pairwise
 import pytest
 
 from tests.cli.command import Command
-from tests.cli.queue import GPUSCHED, ONE_GPU, SLEEP, queue, until_state
+from tests.cli.queue import GPUSCHED, ONE_GPU, SLEEP, jobs, queue, until_state
 from tests.cli.terminal import Terminal
+from tests.patience import until
 
 
 def test_with_no_job_it_says_so(command: Command) -> None:
@@ -74,6 +75,7 @@ def test_why_gives_the_reason_of_every_job_that_waits(command: Command) -> None:
     queue(command, *ONE_GPU, "--", "true")
     queue(command, "--num-gpus", "0", "--after", "run-1", "--", "true")
     queue(command, "--num-gpus", "0", "--at", "+2h", "--", "true")
+    until(lambda: "run-1" in str(jobs(command)["run-2"]["why"]), "a pass has seen it")
 
     lines = command.run("ps", "--why").stdout.splitlines()
     reasons = {line.split()[0]: after.strip() for line, after in pairwise(lines)}

@@ -58,7 +58,7 @@ def test_stop(command: Command, saver: Saver) -> None:
 
     command.run("stop", "--no-wait", "run-1")
     saver.wait_for("asked")
-    assert jobs(command)["run-1"]["state"] == "stopping"
+    until_state(command, "run-1", "stopping")
     saver.save()
 
     until_state(command, "run-1", "cancelled")
@@ -67,12 +67,12 @@ def test_stop(command: Command, saver: Saver) -> None:
 
 
 def test_a_time_limit(command: Command, saver: Saver) -> None:
-    queue(command, *FREE[1:], *LONG, "--time-limit", "4s", *saver.command)
+    queue(command, *FREE[1:], *LONG, "--time-limit", "10s", *saver.command)
 
     saver.save()
 
     until_state(command, "run-1", "failed")
-    assert "--- command.0: its time limit of 4 s is over ---" in command.run("logs", "run-1").stdout
+    assert "--- command.0: its time limit of 10 s is over ---" in command.run("logs", "run-1").stdout
 
 
 def test_ctrl_c(saver: Saver, terminal: Any) -> None:
@@ -165,7 +165,7 @@ def all_signals_taken(saver: Saver) -> None:
 
 def _words(pid: int) -> list[str]:
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     return []
 
 

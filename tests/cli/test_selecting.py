@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from tests.cli.command import Command
+from tests.cli.queue import until_state
 
 
 def submit(command: Command, *words: str) -> str:
@@ -45,6 +46,7 @@ def test_jobs_are_named_as_people_named_them(command: Command, queue: dict[str, 
     assert list(states(command, "train")) == [queue["train"]]
     assert list(states(command, "train*", "eval")) == list(queue.values())
     assert command.run("release", "eval").stdout == f"{queue['eval']} is queued\n"
+    until_state(command, queue["eval"], "running")
     assert command.run("hold", "run-*").stdout.count("is held") == 2  # the third has started
     told = command.run("why", "train.2")
     assert (told.returncode, queue["train.2"] in told.stdout) == (0, True)

@@ -13,7 +13,8 @@ from gpusched.model.device import Inventory
 from gpusched.model.status import JobState, JobStatus
 from gpusched.render.status import status_lines
 from tests.cli.command import Command
-from tests.cli.queue import ONE_GPU, SLEEP, queue, until_state
+from tests.cli.queue import ONE_GPU, SLEEP, jobs, queue, until_state
+from tests.patience import until
 
 
 @pytest.fixture
@@ -23,6 +24,7 @@ def busy(command: Command) -> Command:
     until_state(command, "run-1", "running")
     queue(command, *ONE_GPU, "--", "true")
     queue(command, "--hold", *SLEEP)
+    until(lambda: "needs 1 whole GPU" in str(jobs(command)["run-2"]["why"]), "a pass has seen it")
     return command
 
 

@@ -7,7 +7,7 @@ from tests.cli.command import Command
 from tests.cli.queue import SLEEP, jobs, queue, state, until_state
 from tests.patience import PATIENCE_S, until
 
-STUBBORN = ("--num-gpus", "0", "--", "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done")
+STUBBORN = ("--num-gpus", "0", "--grace", "1h", "--", "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done")
 
 
 def test_it_waits_until_each_has_ended_and_tells_it(command: Command) -> None:

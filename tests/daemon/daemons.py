@@ -65,7 +65,7 @@ class Daemon:
 
     def ask(self, request: Request) -> Answer:
         with Client(self.settings) as client:
-            return client.ask(request)
+            return client.ask(request, PATIENCE_S)
 
     def pong(self) -> Pong:
         answer = self.ask(Ping())

@@ -8,6 +8,7 @@ import pytest
 from gpusched.control.messages import Stop
 from gpusched.model.status import JobState
 from tests.daemon.daemons import Daemon
+from tests.patience import until
 from tests.stand_in.clock import WallClock
 
 HOUR, YEARS = 3600, 5 * 365 * 86400
@@ -50,6 +51,6 @@ def test_a_step_of_the_wall_clock_ends_no_job_and_the_queue_goes_on(
 def test_a_time_limit_ends_its_job_although_the_clock_was_set_back(daemon: Daemon, clock: WallClock) -> None:
     daemon.start()
     job = daemon.submit("sleep", "600", time_limit_s=2.0)
-    daemon.wait(job, JobState.RUNNING)
+    until(lambda: daemon.job(job).started, "its time has begun")
     clock.step(-YEARS)
     assert daemon.ended(job)[0].state is JobState.FAILED

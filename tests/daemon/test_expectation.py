@@ -24,7 +24,7 @@ from gpusched.model.plan import Request
 from gpusched.model.status import JobState
 from tests.daemon.daemons import Daemon
 from tests.daemon.queueing import SETTINGS, decide, job, lease, part, started, whole
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 from tests.planner.building import ask, host
 
 EXPECTING = replace(SETTINGS, strict=False)
@@ -346,7 +346,8 @@ def test_when_a_head_was_first_expected_is_on_disk(daemon: Daemon) -> None:
     _, head = occupied(daemon)
     until(lambda: "expected to start in" in str(daemon.job(head).why), "it is expected")
     daemon.ask(Shutdown())
-    until(lambda: not daemon.pid, "the daemon has ended")
+    assert daemon.process is not None
+    daemon.process.wait(PATIENCE_S)
     store = Store.open(daemon.state / "gpusched.db")
     waiting = store.job(head)
     store.close()

@@ -16,7 +16,7 @@ from gpusched.daemon.fork_client import ForkServerClient, common_server
 from gpusched.linux.processes import parent, start_time
 from gpusched.model.status import JobState
 from tests.daemon.daemons import Daemon
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 
 SERVER = b"gpusched.supervisor.fork_server"
 WHO = "read -r _ _ _ g _ < /proc/$PPID/stat; read -r _ _ _ f _ < /proc/$g/stat; "
@@ -70,7 +70,7 @@ def ended_once(daemon: Daemon, jobs: list[str], ledger: Path) -> None:
 def submit_many(daemon: Daemon, number: int, script: str) -> list[str]:
     client, jobs = daemon.client(), list[str]()
     for _ in range(number):
-        answer = client.ask(Submit(job=daemon.submission("sh", "-c", script)))
+        answer = client.ask(Submit(job=daemon.submission("sh", "-c", script)), PATIENCE_S)
         assert isinstance(answer, Submitted)
         jobs.append(answer.id)
     return jobs

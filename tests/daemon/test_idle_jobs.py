@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gpusched.errors import UsageError
-from gpusched.model.status import JobState
+from gpusched.errors import NotFound, UsageError
+from gpusched.model.status import JobState, JobStatus
 from gpusched.settings import load_settings
 from tests.daemon.daemons import Daemon
 from tests.patience import PATIENCE_S, until
@@ -119,9 +119,8 @@ def test_a_job_that_works_again_after_its_warning_goes_on(busy_host: Host) -> No
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_since_when_a_job_is_idle_outlives_the_daemon_and_is_one_event(busy_host: Host, number: signal.Signals) -> None:
+    busy_host.device.change(QUIET)  # before it begins: the first reading is kept for the next daemon
     job = busy_host.queue("--idle-end", "100m")
-    busy_host.works(job)
-    busy_host.device.change(QUIET)
     until(busy_host.events, "it is idle")
     since = busy_host.job(job)["idle_since"]
     busy_host.daemon.kill(number)
@@ -198,10 +197,18 @@ def test_members_of_an_array_are_marked_and_ended_each_by_itself(busy_host: Host
         "sweep", "-d", "--param", "x=1,2", "--fraction", "0.4", "--idle-end", "8s", "--json", "--", "sleep", "60{x}"
     )
     assert swept.returncode == 0, swept.stderr
-    until(lambda: busy_host.command.run("status").stdout.count("running") >= 2, "both run")
+    array = json.loads(swept.stdout)["id"]
+
+    def members() -> tuple[JobStatus, ...]:
+        try:
+            return busy_host.daemon.jobs(f"{array}[0]", f"{array}[1]")
+        except NotFound:  # there is none before it can start
+            return ()
+
+    until(lambda: [one.state for one in members()] == [JobState.RUNNING] * 2, "both run")
     busy_host.device.change(QUIET)
-    until(lambda: ", idle " in busy_host.command.run("status").stdout, "one is marked")
-    until(lambda: ", idle " in busy_host.command.run("ps").stdout, "both do nothing, and so does the array")
+    until(lambda: any(one.idle_since for one in members()), "one is marked")
+    until(lambda: busy_host.daemon.job(array).idle_since, "both do nothing, and so does the array")
     until(lambda: busy_host.command.run("ps", "--all").stdout.count("2 failed"), "both are ended")
 
 

@@ -74,7 +74,7 @@ def test_hardware_trouble_of_a_device_is_notified_once_and_a_persons_drain_is_no
     watched.command.run("daemon", "drain", "0")
     watched.host.change(HOST + "event 1 xid 79\nevent 1 xid 48\n")
 
-    until(out.exists, "the event")
+    until(lambda: out.read_text().count("|") == 3, "the event")
     title, message, uuid, _ = out.read_text().split("|")
     assert (title, uuid) == ("GPU 1 takes nothing new", UUIDS[1])
     assert "Xid 79, the GPU has fallen off the bus" in message
@@ -97,7 +97,7 @@ def test_a_command_that_takes_more_than_its_share_is_warned_and_then_ended_as_an
     pid, share = replica["pid"], replica["share_mib"]
     watched.host.change(f"{HOST}process 0 C {pid} {share + 700}\nset 0 used {share + 700}\n")
     warned = f"uses {share + 700} of its {share} MiB on GPU 0"
-    until(lambda: warned in str(watched.jobs()[0]["replicas"][0]["warning"]), "it is warned")
+    until(lambda: warned in (watched.command.state / "daemon.log").read_text(), "it is warned")
     assert run.wait(PATIENCE_S) != 0
     (replica,) = watched.jobs()[0]["replicas"]
     assert replica["exit"]["kind"] == "overrun"

@@ -19,14 +19,15 @@ def names(path: Path) -> list[str]:
 def contents(path: Path) -> dict[str, tuple[int, int, bytes]]:
     """Every file below a directory: its inode, when it was written, and what is in it.
 
-    Of status.json only that it is there: a supervisor writes it again when it has sampled what its replicas use.
+    Of status.json only that it is there: a supervisor writes it again, with a temporary file, when it has sampled what
+    its replicas use.
     """
     return {
         str(one.relative_to(path)): (0, 0, b"")
         if one.name == "status.json"
         else (one.lstat().st_ino, one.lstat().st_mtime_ns, one.read_bytes())
         for one in path.rglob("*")
-        if one.is_file() and not one.is_symlink()
+        if one.name != "status.json.tmp" and one.is_file() and not one.is_symlink()
     }
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.cli.foreground import SLOW_START
 from tests.patience import PATIENCE_S
 
 __all__ = ["Section", "Shell", "Step", "sections_of"]
@@ -21,8 +22,6 @@ _HEADING: Final = re.compile(r"^##+ ")
 _FILE: Final = re.compile(r"^`([\w.-]+)`:$")
 _DIRECTIVE: Final = re.compile(r"^<!-- (needs|until): (.*) -->$")
 _END: Final = "\x01"
-_SLOW_START: Final = re.compile(r"gpusched: \S+ waits for its turn")
-"""A line of `gpusched run` where the daemon takes a second to start it, as on a busy host: no reader sees it."""
 
 
 class Step(NamedTuple):
@@ -108,7 +107,7 @@ class Shell:
         lines: list[str] = []
         for line in self._bash.stdout:
             before, end, _ = line.partition(_END)
-            if not _SLOW_START.fullmatch(before.rstrip()):
+            if not SLOW_START.fullmatch(before.rstrip()):
                 lines.append(before.rstrip())
             if end:
                 return "\n".join(lines).rstrip()

@@ -152,7 +152,8 @@ def test_ctrl_z_halts_the_command_and_it_goes_on_with_its_launcher(host: Host, t
 
 def test_a_stop_reaches_the_command_and_what_it_started_but_not_its_launcher(host: Host) -> None:
     apart = 'trap "echo farewell; exit" TERM; echo up; sleep 1000 & wait'
-    one = host.prepare(shell(f"trap 'echo bye; exit 7' TERM; setsid sh -c '{apart}' & wait; wait"))
+    script = f"trap 'echo bye; exit 7' TERM; setsid sh -c '{apart}' & wait; wait"
+    one = host.prepare(shell(script), stop_grace_s=60.0)
     launcher = host.attach(one)
     assert launcher.stdout is not None
     assert launcher.stdout.readline() == b"up\n"

@@ -1,5 +1,6 @@
 """A job and its lease: started once and only on what is still granted, freed when its processes are gone."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -90,8 +91,9 @@ def test_a_share_is_held_until_what_fled_from_its_replica_has_ended(
 ) -> None:
     """It may have memory of the device: whoever were granted the share before its end would find too little."""
     gate = tmp_path / "gate"
-    stray = f"trap '' TERM; while ! test -e {gate}; do sleep 0.05; done"
-    fled = ("sh", "-c", f'setsid sh -c "{stray}" & sleep 0.3')
+    deaf = tmp_path / "deaf"
+    stray = f"trap '' TERM; touch {deaf}; while ! test -e {gate}; do sleep 0.05; done"
+    fled = ("sh", "-c", f'setsid sh -c "{stray}" & until test -e {deaf}; do sleep 0.05; done')
     replicas = [replica(name, argv, device="GPU-a") for name, argv in (("actor.0", fled), *others)]
     one = host.prepare(*replicas, stop_grace_s=600.0)
     with leases.locked():
@@ -153,8 +155,10 @@ def test_a_killed_supervisor_frees_the_lease(host: Host, leases: LeaseDirectory,
     one = leased(host, leases)
     one.wait_running("actor.0")
     guard = one.guard()
-    for pid in (guard, one.supervisor) if victims != "supervisor" else (one.supervisor,):
-        os.kill(pid, signal.SIGKILL)
+    os.kill(one.supervisor, signal.SIGKILL)
+    if victims != "supervisor":
+        with contextlib.suppress(ProcessLookupError):  # it may have seen the end already
+            os.kill(guard, signal.SIGKILL)
     until(lambda: leases.read() == (), "the lease is free")
     one.wait_gone()
     with leases.locked():

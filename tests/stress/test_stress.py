@@ -43,7 +43,8 @@ def test_second():
 
 
 def start(logs: Path, *words: str) -> "subprocess.Popen[str]":
-    env = os.environ | {"BIN": str(Path(sys.executable).parent), "TMPDIR": str(logs)}
+    few = {"PYTEST_ADDOPTS": "--maxprocesses 2"}  # each loads all that the tests share
+    env = os.environ | few | {"BIN": str(Path(sys.executable).parent), "TMPDIR": str(logs)}
     return subprocess.Popen([SCRIPT, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
 
 

@@ -175,12 +175,12 @@ def test_a_time_limit_leaves_a_program_behind_a_wrapper_its_grace_and_a_line_in_
     host: Host, savers: Savers
 ) -> None:
     argv, _ = bash(savers)
-    one = host.start(command(argv), leader="command", stop_grace_s=LONG, time_limit_s=4.0)
+    one = host.start(command(argv), leader="command", stop_grace_s=LONG, time_limit_s=10.0)
     savers.save()
 
     status = one.wait_ended()
-    assert (status.state, status.message) == (JobState.FAILED, "its time limit of 4 s is over")
-    assert "--- command.0: its time limit of 4 s is over ---\n" in one.output("command.0")
+    assert (status.state, status.message) == (JobState.FAILED, "its time limit of 10 s is over")
+    assert "--- command.0: its time limit of 10 s is over ---\n" in one.output("command.0")
 
 
 def test_an_overrun_leaves_a_program_behind_a_wrapper_its_grace(host: Host, savers: Savers) -> None:

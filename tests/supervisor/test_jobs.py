@@ -295,7 +295,7 @@ def test_how_a_job_ended_is_saved_on_a_full_disk_too(host: Host, small_disk: Pat
     one.wait_running("part.0")
     fill(small_disk / "ballast")
     stop(one.status)
-    one.wait_gone(15)  # it tries for a while to save it as it should be
+    one.wait_gone()  # it tries for a while to save it as it should be
     assert one.status.state is JobState.CANCELLED
     told = one.replica("part.0").exit
     assert told is not None
@@ -329,10 +329,9 @@ def test_a_job_of_which_every_rule_says_never_ends_at_its_first_crash(host: Host
 
 
 def test_a_job_is_stopped_and_fails_when_its_time_limit_is_over(host: Host) -> None:
-    one = host.start(replica("deaf.0", python("ignore_term.py")), replica("polite.0", STAY), time_limit_s=1.0)
+    one = host.start(replica("part.0", STAY), replica("part.1", STAY), time_limit_s=1.0)
     status = one.wait_ended()
-    assert status.state is JobState.FAILED
-    assert str(status.message).startswith("its time limit of 1 s is over; deaf.0 was killed after its grace of 0.3 s: ")
+    assert (status.state, status.message) == (JobState.FAILED, "its time limit of 1 s is over")
     assert status.time_limit_s == 1.0
     assert {part.exit for part in status.replicas} == {ExitReason(kind="stopped")}
     one.wait_gone()

@@ -73,10 +73,10 @@ def test_kill_of_the_guard(family: Job) -> None:
 def test_kill_of_guard_and_supervisor_together_ends_the_replicas(host: Host) -> None:
     one = host.start(replica("part.0", STAY), replica("stubborn.0", python("ignore_term.py")))
     one.wait_output("stubborn.0", "deaf\n")
-    for pid in (one.guard(), one.supervisor):
-        os.kill(pid, signal.SIGSTOP)  # so that neither can do anything for the other
-    for pid in (one.guard(), one.supervisor):
-        os.kill(pid, signal.SIGKILL)
+    guard = one.guard()
+    os.kill(guard, signal.SIGSTOP)  # so that it can do nothing for its supervisor
+    os.kill(one.supervisor, signal.SIGKILL)
+    os.kill(guard, signal.SIGKILL)
     one.wait_gone()
     assert one.status.state is JobState.LOST
     assert "is gone" in str(one.status.message)

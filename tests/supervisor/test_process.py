@@ -3,9 +3,11 @@
 import builtins
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,12 +81,19 @@ class Opened:
         self.pids.add(int(words[2]) if len(words) > 2 else 0)
 
 
+def ignores_sigterm(pid: int) -> bool:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (ignored,) = (int(line.split()[1], 16) for line in lines if line.startswith("SigIgn:"))
+    return bool(ignored >> (signal.SIGTERM - 1) & 1)
+
+
 def test_while_a_job_stops_no_other_process_of_the_host_is_looked_at() -> None:
     def look() -> list[list[int]]:
         children = Children()
         pid = start(children, python("grandchildren.py", "leave"))
         until(lambda: children.reap() != [], "the first process has ended")
         left = below(os.getpid())
+        until(lambda: all(ignores_sigterm(one.pid) for one in left), "both ignore SIGTERM")
         opened = Opened()
         for _ in range(3):
             children.ask(pid, alone=False)

@@ -33,22 +33,24 @@ def python(text: str) -> ReplicaSpec:
 
 
 def sampled(one: Job) -> bool:
+    """Whether a sample was taken since all memory is used: the first, on a slow host, may be earlier."""
     usage = one.replica("command.0").usage
-    return bool(usage) and usage[-1].host_mib is not None
+    return bool(usage) and (usage[-1].host_mib or 0) >= 300
 
 
 def test_memory_of_all_processes_counts_once_and_time_goes_on_while_it_runs(host: Host) -> None:
     one = host.start(python(TAKES))
     one.wait_output("command.0", "here", times=2)
-    until(lambda: sampled(one), "a sample was taken", 120.0)
+    until(lambda: sampled(one), "a sample was taken")
     (usage,) = one.replica("command.0").usage
     assert usage.host_mib is not None
-    assert 300 <= usage.host_mib < 500, "what is shared by both processes counts once"
+    assert usage.host_mib < 500, "what is shared by both processes counts once"
     assert usage.seconds >= 4
     assert usage.cpu_s is not None
     one.stop()
     (last,) = one.wait_ended().replicas[0].usage
-    assert (last.host_mib, last.attempt) == (usage.host_mib, 0)
+    assert last.host_mib is not None
+    assert (last.host_mib >= usage.host_mib, last.attempt) == (True, 0)
     assert last.seconds >= usage.seconds
     assert last.cpu_s is not None
     assert last.cpu_s >= 0.3
