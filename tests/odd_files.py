@@ -11,9 +11,10 @@ from typing import Final, TypeVar
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 T = TypeVar("T")
 
-PATIENCE_S: Final = 30.0
 HUGE: Final = 10 << 30
 
 

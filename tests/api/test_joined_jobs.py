@@ -8,8 +8,8 @@ import pytest
 import gpusched
 from gpusched.errors import HostFault, NotFound, UsageError
 from tests.cli.command import Command
-from tests.cli.two_hosts import free_port
 from tests.patience import until
+from tests.ports import free_port
 
 
 def feeding(command: Command) -> str:

@@ -201,4 +201,4 @@ def test_an_interrupt_prints_what_is_known_and_leaves_no_process(number: int, tm
     assert "1.5" in told
     assert "Traceback" not in errors
     for pid in pids.read_text().split():
-        assert not Path(f"/proc/{pid}").exists()
+        until(lambda pid=pid: not Path(f"/proc/{pid}").exists(), "it has ended")  # type: ignore[misc]

@@ -92,7 +92,9 @@ class Router:
 
 
 @pytest.fixture
-def router(endpoint: str) -> Iterator[Router]:
+def router(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Router]:
+    for module in ("actor_protocol", "actor_thread"):  # a test answers one hello: on a slow host more would come
+        monkeypatch.setattr(f"gpusched.channel.{module}.HELLO_AGAIN_S", 3600.0)
     socket = LocalServer(Path(endpoint.removeprefix("ipc://")), Limits())
     yield Router(socket)
     socket.close()

@@ -75,6 +75,8 @@ def serve() -> None:
 
         def wait() -> None:
             sys.stdin.readline()
+            while learner._loop._inbox.qsize():  # what honest actors have sent is to be counted
+                time.sleep(0.01)
             learner.stop()
 
         threading.Thread(target=wait, daemon=True).start()

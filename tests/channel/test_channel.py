@@ -229,9 +229,12 @@ def test_status_tells_the_silent_the_stuck_and_the_gone(endpoint: str, quick: Li
             actor.send(ONE)
             wait_until(lambda: (found := status(learner)) is not None and found.alive and found.batches == 1)
             wait_until(lambda: (found := status(learner)) is not None and not found.alive and found.connected, "stuck")
-            assert actor.weights(timeout=0.2) is None
-            wait_until(lambda: (found := status(learner)) is not None and found.alive, "alive again")
-            assert actor.connected
+
+            def is_alive_in_a_call() -> bool:
+                return actor.weights(timeout=0) is None and (found := status(learner)) is not None and found.alive
+
+            wait_until(is_alive_in_a_call, "alive again")
+            wait_until(lambda: actor.connected)
         wait_until(lambda: (found := status(learner)) is not None and not found.connected, "gone")
 
 

@@ -307,8 +307,7 @@ def test_a_connection_ends_for_both_sides_though_a_forked_process_has_it(endpoin
     assert stranger.socket._connection is not None
     with theirs, stranger.socket._connection.stream.dup():
         stranger.socket.close()
-        assert next_of(server, 0.05) is None
-        assert not server._routes
+        until(lambda: server.receive() is None and not server._routes, "the end is seen")
         assert not select.select([server.descriptor], [], [], 0)[0]
 
 
@@ -341,7 +340,7 @@ def test_what_came_before_the_end_is_received_also_after_an_answer_that_nobody_g
     last = next_of(server)
     assert last is not None
     assert bytes(last.header) == b"last"
-    assert next_of(server, 0.05) is None
+    until(lambda: server.receive() is None and not server._routes, "the end is seen")
     assert not server.send(first.route, [b"answer"])
 
 
@@ -363,7 +362,7 @@ def test_an_answer_for_who_left_is_refused_and_the_others_get_theirs(endpoint: s
     assert first is not None
     assert second is not None
     gone.socket.close()
-    assert next_of(server, 0.1) is None
+    until(lambda: server.receive() is None and len(server._routes) == 1, "the end is seen")
     assert not server.send(first.route, [b"to nobody"])
     assert server.send(second.route, [b"to you"])
     answer = next_of(there.socket)

@@ -95,13 +95,13 @@ def test_a_host_that_asks_is_told_what_to_run_and_what_it_is_called(keys: Path) 
     with Learner() as learner:
         where = network(learner)
         lab, other = read_join_key(keys / "lab.key"), read_join_key(keys / "other.key")
-        first = request_join(where, lab, "node", 10)
+        first = request_join(where, lab, "node", PATIENCE_S)
         assert first == Invited("node", 1000, INVITATION)
-        assert request_join(where, lab, "node", 10) == Invited("node-2", 2000, INVITATION)
-        assert request_join(where, other, "node", 10).joined == "node-3"
+        assert request_join(where, lab, "node", PATIENCE_S) == Invited("node-2", 2000, INVITATION)
+        assert request_join(where, other, "node", PATIENCE_S).joined == "node-3"
         long = "n" * 32
-        assert request_join(where, other, long, 10).joined == long
-        assert request_join(where, other, long, 10).joined == "n" * 30 + "-2"
+        assert request_join(where, other, long, PATIENCE_S).joined == long
+        assert request_join(where, other, long, PATIENCE_S).joined == "n" * 30 + "-2"
 
 
 @pytest.mark.usefixtures("listening")
@@ -127,27 +127,27 @@ def test_who_cannot_join_is_told_why(endpoint: str, keys: Path, directory: Path,
     with Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key") as learner:
         where = network(learner)
         with pytest.raises(ChannelError, match="it was not launched"):
-            request_join(where, lab, "node", 10)
+            request_join(where, lab, "node", PATIENCE_S)
         with pytest.raises(UsageError, match="wants a key"):
-            request_join(where, None, "node", 10)
+            request_join(where, None, "node", PATIENCE_S)
         with pytest.raises(UsageError, match="not the learner of job-2"):
-            request_join(where, stranger, "node", 10)
+            request_join(where, stranger, "node", PATIENCE_S)
         revoke(keys, "lab")
         with pytest.raises(UsageError, match="does not let in the key 'lab' of job-1"):
-            request_join(where, lab, "node", 10)
+            request_join(where, lab, "node", PATIENCE_S)
     with pytest.raises(NotFound, match="nothing listens there"):
         request_join(where, lab, "node", 0.3)
     launch("learner", LISTEN=ANYWHERE)
     with Learner() as learner:
         with pytest.raises(UsageError, match="speaks without keys"):
-            request_join(network(learner), lab, "node", 10)
-        assert request_join(network(learner), None, "node", 10).joined == "node"
+            request_join(network(learner), lab, "node", PATIENCE_S)
+        assert request_join(network(learner), None, "node", PATIENCE_S).joined == "node"
 
 
 @pytest.mark.usefixtures("listening")
 def test_the_run_directory_tells_of_the_hosts(keys: Path, run_dir: Path, wait_until: WaitUntil) -> None:
     with Learner(limits=QUICK) as learner:
-        assert request_join(network(learner), read_join_key(keys / "lab.key"), "node", 10).joined == "node"
+        assert request_join(network(learner), read_join_key(keys / "lab.key"), "node", PATIENCE_S).joined == "node"
         wait_until(lambda: "node" in joined(run_dir))
         with Actor(network(learner), keys=keys / "lab.key", name="actor.0@node") as actor:
             assert actor.send({"x": LARGE}, timeout=PATIENCE_S)
@@ -168,7 +168,7 @@ def test_after_a_restart_names_and_ranks_are_whose_they_were(
     lab, other = read_join_key(keys / "lab.key"), read_join_key(keys / "other.key")
     learner = Learner(limits=QUICK)
     where = network(learner)
-    assert request_join(where, lab, "node", 10).first_rank == 1000
+    assert request_join(where, lab, "node", PATIENCE_S).first_rank == 1000
     with Actor(where, keys=keys / "lab.key", name="actor.0@node") as actor:
         assert actor.send(ONE, timeout=PATIENCE_S)
         assert learner.get(timeout=PATIENCE_S) is not None
@@ -180,8 +180,8 @@ def test_after_a_restart_names_and_ranks_are_whose_they_were(
         with pytest.raises(LearnerGone):
             actor.send(ONE, timeout=PATIENCE_S)
     with Learner(limits=QUICK) as third:
-        assert request_join(network(third), other, "node", 10).first_rank == 2000
-        assert request_join(network(third), other, "node", 10).joined == "node-3"
+        assert request_join(network(third), other, "node", PATIENCE_S).first_rank == 2000
+        assert request_join(network(third), other, "node", PATIENCE_S).joined == "node-3"
         assert joined(run_dir)["node"]["batches"] == 1
 
 
@@ -239,7 +239,7 @@ def test_a_replica_that_joined_says_where_it_is(
 def test_without_keys_a_host_may_join_on_loopback(launch: Launch, run_dir: Path, wait_until: WaitUntil) -> None:
     launch("learner", LISTEN=ANYWHERE)
     with Learner(limits=QUICK) as learner:
-        assert request_join(network(learner), None, "node", 10).joined == "node"
+        assert request_join(network(learner), None, "node", PATIENCE_S).joined == "node"
         with Actor(network(learner), name="actor.0@node") as actor:
             assert actor.send(ONE, timeout=PATIENCE_S)
             wait_until(lambda: joined(run_dir).get("node", {}).get("connected") == 1)
@@ -308,7 +308,7 @@ def test_who_has_ipv6_only_is_reached_without_its_brackets_too(ipv6: str, keys: 
     """An address without brackets goes the way of a name: whoever looks it up finds IPv6, and nothing else."""
     bare = ipv6.replace("[", "").replace("]", "")
     with pytest.raises(ChannelError, match="it was not launched"):
-        request_join(bare, read_join_key(keys / "lab.key"), "node", 10)
+        request_join(bare, read_join_key(keys / "lab.key"), "node", PATIENCE_S)
     with Actor(bare, keys=keys / "lab.key", name="actor.0@lab") as actor:
         assert actor.weights(timeout=PATIENCE_S) is not None
 
@@ -350,7 +350,7 @@ def test_a_batch_on_its_way_when_the_link_breaks_is_used_once(
                 while not stop.is_set():
                     if actor.send({"n": np.full(50_000, len(sent))}, timeout=0.2):
                         sent.append(len(sent))
-                wait_until(lambda: not actor._loop.in_flight)
+                wait_until(lambda: not actor._loop.in_flight and not actor._loop.outbox)
 
         playing = threading.Thread(target=play)
         playing.start()
@@ -384,7 +384,8 @@ def test_an_actor_elsewhere_connects_anew_when_its_socket_has_given_up(
             socket = actor._loop._link._sockets[0]
             assert isinstance(socket, NetworkSocket)
             socket._socket.disconnect(network(learner))  # as libzmq may, for reasons of its own
-        wait_until(lambda: not learner.actors[0].connected)
+            before = actor._loop._connected_at
+        wait_until(lambda: actor._loop._connected_at != before, "it connects anew")
         assert actor.send(ONE, timeout=PATIENCE_S)
         assert learner.get(timeout=PATIENCE_S) is not None
 
@@ -392,12 +393,14 @@ def test_an_actor_elsewhere_connects_anew_when_its_socket_has_given_up(
 def test_weights_that_take_long_to_come_are_waited_for(
     endpoint: str, keys: Path, relay: Callable[[str], Relay], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpusched.channel.actor_protocol._RECONNECT_S", 0.5)
     with Learner(endpoint, listen=ANYWHERE, keys=keys / "server.key") as learner:
         slow = relay(network(learner))
-        slow.pause_s = 0.03
-        learner.publish({"w": LARGE})
         with Actor(slow.endpoint, keys=keys / "lab.key", name="actor.0@lab") as actor:
+            assert actor.send(ONE, timeout=PATIENCE_S)
+            assert learner.get(timeout=PATIENCE_S) is not None, "it is connected"
+            monkeypatch.setattr("gpusched.channel.actor_protocol._RECONNECT_S", 0.5)
+            slow.pause_s = 0.03
+            learner.publish({"w": LARGE})
             found = actor.weights(timeout=PATIENCE_S)
             assert found is not None
             assert (found.arrays["w"] == LARGE).all()

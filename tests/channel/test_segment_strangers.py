@@ -230,9 +230,11 @@ def test_who_missed_weights_that_are_replaced_gets_the_newest(learner: Learner, 
     learner.publish({"w": np.ones(100_000, np.uint8)})
     assert stranger.hear("weights")[1] == 2
     stranger.say(msgspec.msgpack.encode(["got-weights", 1, False]))
-    received = next_of(stranger.socket)
+    while (received := next_of(stranger.socket)) is not None:
+        if (header := msgspec.msgpack.decode(received.header))[0] == "weights":  # a heartbeat may come before it
+            break
     assert received is not None
-    assert msgspec.msgpack.decode(received.header)[:2] == ["weights", 2]
+    assert header[1] == 2
     assert received.frames == [bytes([1]) * 100_000]
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Command
-from tests.cli.two_hosts import SETTINGS, Host, end, free_port, listening, next_line, two_hosts, until_said
+from tests.cli.two_hosts import SETTINGS, Host, end, listening, next_line, two_hosts, until_said
 from tests.patience import PATIENCE_S, until
+from tests.ports import free_port
 
 
 @pytest.fixture

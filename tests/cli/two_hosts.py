@@ -5,7 +5,6 @@ import json
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import IO, Any
 
 from tests.cli.command import TOYS, Command
 from tests.patience import PATIENCE_S, until
+from tests.ports import free_port
 
 SETTINGS = """
 import msgspec
@@ -75,11 +75,6 @@ def two_hosts(tmp_path: Path) -> Iterator[tuple[Host, Host]]:
     finally:
         for host in hosts:
             host.command.end()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def next_line(process: "subprocess.Popen[str]") -> str:

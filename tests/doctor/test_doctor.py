@@ -109,7 +109,8 @@ def test_what_jobs_take_is_shown_and_which_logs_were_cut(stand_in: StandIn, tmp_
     (jobs / "run-9").symlink_to(tmp_path / "treasure")
     cut_log(jobs / "run-2" / "logs" / "actor.0.log", 8 * HEAD)
     found = findings(command, code=0)
-    assert found["room"]["found"] == "2 jobs: logs 5 MiB, results 3 MiB; 1 ended over 30 days ago, with 3 MiB"
+    room = found["room"]["found"].removeprefix("at least ")  # on a slow host it has no time for the rest
+    assert room == "2 jobs: logs 5 MiB, results 3 MiB; 1 ended over 30 days ago, with 3 MiB"
     assert found["room"]["cure"].startswith("gpusched prune --older 30d --keep-results")
     assert found["logs"]["found"] == "1 log cut in the middle: run-2/actor.0 (11 MiB); each may hold 256 MiB"
 

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,7 +19,8 @@ from gpusched.execution.nodes import learner_directory
 from gpusched.model.cluster_job import LogPart, NodeMessage, NodeOrder, NodeShare, NodeStatus, Refused
 from gpusched.model.status import JobState, JobStatus
 from tests.engines.groups import a_group
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
+from tests.ports import free_port
 
 SHARES = (
     NodeShare(counts={"learner": 1, "actor": 1}, first={"learner": 0, "actor": 0}),
@@ -79,8 +79,6 @@ class Started:
 @pytest.fixture
 def orders(tmp_path: Path) -> list[NodeOrder]:
     """What each of two nodes is told."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
     job = tmp_path / "state" / "jobs" / "toy-1"
     job.mkdir(parents=True)
     order = NodeOrder(
@@ -88,7 +86,7 @@ def orders(tmp_path: Path) -> list[NodeOrder]:
         job="toy-1",
         directory=str(job),
         number=0,
-        learner=f"tcp://127.0.0.1:{port}",
+        learner=f"tcp://127.0.0.1:{free_port()}",
         incarnation=1,
         keys=fresh_keys("toy-1"),
     )
@@ -119,7 +117,8 @@ def test_two_nodes_are_one_job_whose_actors_have_names_and_ranks_of_the_whole(
     first.until(lambda: first.all_ready("learner.0", "actor.0"))
     second.until(lambda: second.all_ready("actor.1", "actor.2"))
     learner = learner_directory(Path(orders[0].directory))
-    assert json.loads((learner / "fed.json").read_text()) == {"actor.0": 0, "actor.1": 1, "actor.2": 2}
+    ranks = {"actor.0": 0, "actor.1": 1, "actor.2": 2}
+    until(lambda: json.loads((learner / "fed.json").read_text()) == ranks, "the learner has a batch of each")
     (learner / "end").touch()
     assert first.ended()[0] == 0
     code, status = second.ended()
@@ -159,11 +158,11 @@ def test_a_node_that_nobody_reads_ends(orders: list[NodeOrder], start: Callable[
 def test_a_node_waits_for_its_learner_and_without_it_ends_its_actors_and_leaves_nothing(
     orders: list[NodeOrder], start: Callable[[NodeOrder], Started]
 ) -> None:
-    impatient = msgspec.structs.replace(orders[1].group, patience_s=2)
+    impatient = msgspec.structs.replace(orders[1].group, patience_s=8)
     node = start(msgspec.structs.replace(orders[1], group=impatient))
     begun = time.monotonic()
     node.until(lambda: node.status is not None and node.status.state is JobState.RUNNING)
-    node.until(lambda: time.monotonic() > begun + 2 * impatient.patience_s)
+    node.until(lambda: time.monotonic() > begun + impatient.patience_s + 2)
     learner = start(orders[0])
     node.until(lambda: node.all_ready("actor.1", "actor.2"))
     assert node.status is not None

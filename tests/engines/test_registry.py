@@ -45,7 +45,7 @@ def workload(toy: Command, **given: Any) -> str:
 def test_a_workload_runs_on_a_registered_engine_to_its_end(toy: Command) -> None:
     job = gpusched.launch(workload(toy, actors=3), engine="toy", nodes=2, patience=30, engine_options={"rack": "a"})
 
-    until(lambda: (job.status().note or "") == "" and job.status().state == "running", "both nodes have begun")
+    until(lambda: (found := job.status()).state == "running" and not found.note, "both nodes have begun")
     status = job.status()
     assert (status.engine, len({one.node for one in status.replicas})) == ("toy", 1)
     assert [one.name for one in status.replicas] == ["learner.0", "actor.0", "actor.1", "actor.2"]

@@ -16,7 +16,7 @@ import numpy as np
 
 from gpusched.channel import Actor, Learner, LearnerGone, Limits
 
-_SETTLE_S: Final = 20.0
+_SETTLE_S: Final = 120.0
 _PUBLISH_EVERY_S: Final = 0.25
 _WEIGHTS: Final = 50_000
 

@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gpusched.errors import HostFault
 from gpusched.model.device import Device, Inventory
@@ -50,10 +51,11 @@ def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 def test_a_drained_device_is_an_error_with_since_when_and_why_and_the_others_are_as_they_were() -> None:
-    marked = mark(host(device(0), device(1)), {"GPU-1": XID})
+    now = time.time()  # of this day, also in a test that runs over midnight
+    marked = mark(host(device(0), device(1)), {"GPU-1": replace(XID, since=now)})
     assert marked.devices[0] == device(0)
     assert marked.devices[1].health == "error"
-    clock = time.strftime("%H:%M", time.localtime(NOW))
+    clock = time.strftime("%H:%M", time.localtime(now))
     assert marked.devices[1].problem == f"drained since {clock}, after a fault: Xid 79: it has fallen off the bus"
     assert [drained_by(each) for each in marked.devices] == [None, "fault"]
     by_hand = mark(host(device(1)), {"GPU-1": Drained(reason="dust, after a fault: ours", since=NOW)})

@@ -9,11 +9,11 @@ from tests.patience import PATIENCE_S
 from tests.stand_in.library import FOUR_V100, StandIn, StandInHost
 
 LISTEN = """
-import json, sys, time
+import json, os, sys, time
 from gpusched.probe.nvml import NvmlProbe
 from gpusched.probe.nvml_events import NvmlEvents
 wanted, patience_s, after_s = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
-probe, listener = NvmlProbe(), NvmlEvents()
+probe, listener = NvmlProbe(float(os.environ["GPUSCHED_DRIVER_PATIENCE"])), NvmlEvents()
 told, until, all_at = [], time.monotonic() + patience_s, None
 while time.monotonic() < (until if all_at is None else all_at + after_s):
     some = listener.waiting()
@@ -73,12 +73,12 @@ def test_a_call_that_never_returns_keeps_neither_the_caller_nor_the_end_of_the_p
 
 
 CHANGING = """
-import sys, time
+import os, sys, time
 from gpusched.probe.nvml import NvmlProbe
 from gpusched.probe.nvml_events import NvmlEvents
-listener, probe = NvmlEvents(), NvmlProbe()
+listener, probe = NvmlEvents(), NvmlProbe(float(os.environ["GPUSCHED_DRIVER_PATIENCE"]))
 print(probe.read().devices[1].memory_used_mib, flush=True)
-until = time.monotonic() + 15
+until = time.monotonic() + 200
 while probe.read().devices[1].memory_used_mib != 700 and time.monotonic() < until:
     time.sleep(0.02)
 print(probe.read().devices[1].memory_used_mib, flush=True)
@@ -113,7 +113,7 @@ from gpusched.probe.nvml_events import NvmlEvents
 listener = NvmlEvents()
 for each in threading.enumerate():
     if each.name == "nvml-events":
-        each.join(15)
+        each.join(200)
 print(listener.events(), "pynvml" in sys.modules)
 """
     told = subprocess.run(

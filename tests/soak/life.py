@@ -10,7 +10,8 @@ from functools import partial
 from typing import Final
 
 from tests.cli.command import TOYS
-from tests.cli.two_hosts import SETTINGS, WORKLOAD, free_port
+from tests.cli.two_hosts import SETTINGS, WORKLOAD
+from tests.ports import free_port
 from tests.soak import argv
 from tests.soak.commands import Result
 from tests.soak.jobs import SCRIPTS, Job, as_shell, wrapped

@@ -4,7 +4,6 @@ import http.client
 import os
 import re
 import signal
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 
 from tests.cli.command import Command
 from tests.patience import PATIENCE_S
+from tests.ports import free_port
 from tests.stand_in.library import StandInHost
 
 
@@ -31,9 +31,7 @@ class Server:
         if path is not None:  # a folder whose programs are found first
             library["PATH"] = f"{path}:{os.environ['PATH']}"
         self.command, self.host = Command(home, library), host
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self._keys: dict[str, str] = {}
         self._process = self.command.start("web", *(("--port", str(self.port)) if port else ()), *options)
 

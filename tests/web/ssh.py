@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.command import Command
 from tests.patience import until
+from tests.ports import free_port
 
 SSHD: Final = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 SSH: Final = shutil.which("ssh")
@@ -67,9 +68,7 @@ class Sshd:
         self.path.mkdir()
         for key in ("host", "mine"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)], check=True)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         (folder / "sshd_config").write_text(
             f"ListenAddress 127.0.0.1\nPort {self.port}\nHostKey {folder}/host\nPidFile none\nUsePAM no\n"
             f"AuthorizedKeysFile {folder}/mine.pub\nStrictModes no\nPasswordAuthentication no\nPermitRootLogin yes\n"

@@ -15,6 +15,7 @@ import pytest
 
 from tests.cli.command import Command
 from tests.patience import PATIENCE_S
+from tests.ports import free_port
 from tests.web.server import Server, listens
 
 Serve = Callable[..., Server]
@@ -56,9 +57,7 @@ def ask(
 
 def test_with_a_certificate_it_is_open_to_other_hosts_by_tls_alone(serve: Serve, files: tuple[str, str]) -> None:
     certificate, key = files
-    with socket.socket() as free:
-        free.bind(("", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     words = ("--address", f"https://localhost:{port}", "--certificate", certificate, "--key", key)
     server = serve(*words, port=False)
     address = server.address()

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.patience import PATIENCE_S, until
+from tests.ports import free_port
 from tests.web.server import Server
 
 PROMETHEUS = shutil.which("prometheus")
@@ -33,9 +33,7 @@ class Prometheus:
     def __init__(self, folder: Path, port: int, secret: Path) -> None:
         folder.mkdir()
         (folder / "prometheus.yml").write_text(CONFIGURATION.format(port=port, secret=secret))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         options = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
         argv = [str(PROMETHEUS), *options, f"--web.listen-address=127.0.0.1:{self.port}"]
         with (folder / "log").open("wb") as log:

@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -134,10 +136,10 @@ def logged_in(tmp_path: Path) -> Iterator[Sshd]:
     sshd.stop()
 
 
-def listeners() -> int:
-    """How many sockets of tunnels ssh listens at, also where their names are gone."""
-    lines = Path("/proc/net/unix").read_text().splitlines()
-    return sum("/socket" in line and "gpusched-web-" in line and line.split()[3] == "00010000" for line in lines)
+def listeners(folder: str) -> int:
+    """How many sockets of tunnels in a folder ssh listens at, also where their names are gone."""
+    lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+    return sum(line[3] == "00010000" and line[-1].startswith(f"{folder}/gpusched-web-") for line in lines)
 
 
 @pytest.mark.skipif(None in (SSH, SSHD), reason="sshd is not installed")
@@ -147,18 +149,19 @@ def test_a_connection_that_a_person_has_opened_is_used_again_and_again(
     host = stand_in.host("gpus 3\n")
     (tmp_path / "there").mkdir()
     there = Command(tmp_path / "there", {name: host.env[name] for name in ("LD_LIBRARY_PATH", "NVML_STAND_IN")})
-    before = listeners()
+    short = tempfile.mkdtemp(prefix="gps-", dir="/tmp")  # of this test alone
     try:
-        server = serve("--host", f"lab2=ssh://lab2{logged_in.program(there)}", path=logged_in.path)
+        server = serve("--host", f"lab2=ssh://lab2{logged_in.program(there)}", path=logged_in.path, TMPDIR=short)
         cookie = server.log_in(server.address())
         until(lambda: len(moment(server, cookie, "lab2").get("devices", [])) == 3, "it is seen")
         [pid] = servers_of(there)
         os.kill(pid, signal.SIGKILL)
         until(lambda: servers_of(there) not in ([], [pid]), "it is connected again")
         until(lambda: len(moment(server, cookie, "lab2").get("devices", [])) == 3, "it is seen again")
-        until(lambda: listeners() == before + 1, "the first forwarding has gone from the connection")
+        until(lambda: listeners(short) == 1, "the first forwarding has gone from the connection")
         server.stop()
         until(lambda: not servers_of(there), "the server there has ended")
-        until(lambda: listeners() == before, "so has the second")
+        until(lambda: listeners(short) == 0, "so has the second")
     finally:
         there.end()
+        shutil.rmtree(short)

@@ -61,7 +61,8 @@ class Launched:
 
     def progress(self) -> list[dict[str, Any]]:
         path = self.folder / "progress.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        whole = path.read_text().rpartition("\n")[0] if path.exists() else ""  # a line may be half written
+        return [json.loads(line) for line in whole.splitlines()]
 
     def replicas_told(self) -> set[str]:
         """The names of which the progress has said something."""

@@ -16,7 +16,17 @@ from workloads.cartpole.settings import Scheme, Settings
 ACTORS = 2
 MACHINE = "p3.8xlarge"
 SMALL = Settings(
-    scheme="average", target=0, steps=4000, games=4, play=4, plays=2, updates=4, batch=16, memory=200, target_every=10
+    scheme="average",
+    target=0,
+    steps=4000,
+    games=4,
+    play=4,
+    plays=2,
+    updates=4,
+    batch=16,
+    memory=200,
+    target_every=10,
+    minutes=0,
 )
 
 pytestmark = pytest.mark.timeout(1200)  # several starts of TensorFlow, perhaps on a busy machine
@@ -53,7 +63,7 @@ def test_no_actor_is_given_a_device_and_the_learner_only_one_if_it_learns(
 
 
 def test_one_learner_learns_from_what_all_actors_play_until_its_target_and_leaves_its_files(launches: Launches) -> None:
-    run = started(launches, Settings(target=150))
+    run = started(launches, Settings(target=150, minutes=0))
     run.succeeds()
     found = evaluation(run)
     assert (found["games"], found["mean"] > 100) == (100, True), "of games that did not end it, so perhaps below 150"
@@ -70,7 +80,7 @@ def test_one_learner_learns_from_what_all_actors_play_until_its_target_and_leave
 
 @pytest.mark.slow
 def test_averaged_actors_solve_the_task(launches: Launches) -> None:
-    run = launches.start("cartpole", 4, Settings(scheme="average", seed=1))
+    run = launches.start("cartpole", 4, Settings(scheme="average", seed=1, minutes=0))
     run.succeeds()
     assert rows(run)[-1][4] >= 475
     assert str(run.progress()[-1]["note"]).startswith("solved after")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.workloads.launched import WHOLE_TEST_S
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.timeout(1200)  # a start of TensorFlow and some twenty traces, perhaps on a busy machine
@@ -24,7 +24,7 @@ def measured(what: str) -> Any:
     """What measure.py prints. GPUs are hidden from it: its towers are logical CPU devices."""
     words = [sys.executable, "-m", "tests.workloads.mnist_towers.measure", what]
     env = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=WHOLE_TEST_S)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from gpusched.channel import Actor, ChannelError, Learner, LearnerGone
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from workloads.snake.algorithm import Played
 from workloads.snake.central import Ask, Central, Judgement, Trajectory, ask_from
 from workloads.snake.player import play_as_told
@@ -239,12 +239,18 @@ def test_what_is_no_ask_is_none(arrays_and_meta: tuple[dict[str, NDArray[Any]], 
         ask_from(*arrays_and_meta)
 
 
+def comes(learner: Learner, number: int) -> None:
+    """Wait until so much has come to the learner and was not taken."""
+    until(lambda: sum(each.waiting for each in learner.actors) == number, f"{number} have come")
+
+
 def test_a_malformed_ask_is_said_and_its_actor_does_not_wait_in_vain(
     endpoint: str, players: Players, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Learner(endpoint) as learner, Actor(endpoint, name="odd") as odd:
         answer = odd.ask({"frames": np.zeros(3)}, meta={"half": 0, "step": 0})
         odd.send({"frames": np.zeros(3)})
+        comes(learner, 2)
         players.start("actor.0", 4)
         gather(central(learner), lambda found: len(found) >= 2)
         assert answer is not None
@@ -257,6 +263,7 @@ def test_what_waits_for_no_answer_is_left_out_however_much_it_looks_like_an_ask(
 ) -> None:
     with Learner(endpoint) as learner, Actor(endpoint, name="odd") as odd:
         odd.send(question(2), meta={"half": 0, "step": 0})
+        comes(learner, 1)
         players.start("actor.0", 4)
         source = central(learner)
         gather(source, lambda found: len(found) >= 2)
@@ -336,9 +343,7 @@ def test_who_asks_is_answered_before_a_rollout_that_waits_is_learnt_from(endpoin
         source = central(learner)
         source._whole.append(Played("actor.1", empty_rollout(STEPS, 2, OBSERVED)))
         answer = actor.ask(question(2), meta={"half": 0, "step": 0})
-        deadline = time.monotonic() + PATIENCE_S
-        while not any(each.waiting for each in learner.actors):
-            assert time.monotonic() < deadline
+        comes(learner, 1)
         played = source.next(10)
         assert played is not None
         assert played.actor == "actor.1"

@@ -73,7 +73,8 @@ class Replicas:
 
     def progress(self) -> list[dict[str, object]]:
         path = self.run_dir / "progress.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        whole = path.read_text().rpartition("\n")[0] if path.exists() else ""  # a line may be half written
+        return [json.loads(line) for line in whole.splitlines()]
 
     def wait_for(self, what: Callable[[], bool]) -> None:
         while not what():
