@@ -16,19 +16,23 @@ from gpusched.api.plan_arguments import (
     Function,
     PlanArguments,
     amount,
+    as_text,
     chosen_of,
     with_signature,
 )
 from gpusched.api.validation import SomeJobs, require_ids, require_type
 from gpusched.engines.cluster.options import ClusterOptions
 from gpusched.errors import UsageError
+from gpusched.execution.command_options import command_request
 from gpusched.execution.plan_options import PlanOptions
 from gpusched.model.job import QueueChange, Submission
 from gpusched.notify_settings import check_target
 from gpusched.times import parse_moment, parse_span
 
 __all__ = [
+    "AmountArguments",
     "Begins",
+    "ChangeArguments",
     "ClusterArguments",
     "CommandArguments",
     "ExportArguments",
@@ -43,6 +47,7 @@ __all__ = [
     "RunArguments",
     "SubmitArguments",
     "SweepArguments",
+    "amount_texts",
     "cluster_options",
     "follows",
     "queue_change",
@@ -84,8 +89,8 @@ class QueueArguments(TypedDict, total=False):
     """A command that is run, or a URL that gets a POST, once it has ended, beside what the configuration has."""
 
 
-class CommandArguments(TypedDict, total=False):
-    """Which devices a command has, and how much of them."""
+class AmountArguments(TypedDict, total=False):
+    """How much of the devices a command has: one of these."""
 
     num_gpus: int | str | None
     """How many whole devices; 0 for none. 1 where no other amount is given."""
@@ -93,6 +98,11 @@ class CommandArguments(TypedDict, total=False):
     """How much memory of one device; "auto": what earlier runs needed, "auto:6GiB": until that is known, 6 GiB."""
     fraction: float | str | None
     """A part of one device, above 0 and at most 1."""
+
+
+class CommandArguments(AmountArguments, total=False):
+    """Which devices a command has."""
+
     processes: int | str | None
     """How many of its processes use a device at once."""
     gpus: str | None
@@ -196,6 +206,10 @@ class RunArguments(CommandArguments, ProgramArguments, QueueArguments):
     """All arguments of run."""
 
 
+class ChangeArguments(AmountArguments, QueueArguments):
+    """All arguments of edit and rerun; an amount is that of a command."""
+
+
 class SweepArguments(CommandArguments, ProgramArguments, PlanArguments, QueueArguments):
     """All arguments of sweep: those of run, and for a workload those of submit on this host."""
 
@@ -206,12 +220,22 @@ def queue_fields(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def queue_change(given: Mapping[str, Any]) -> QueueChange:
-    """Return what is given of QueueArguments as changes of a Submission; "none" takes one away. Raises UsageError."""
+    """Return what is given of ChangeArguments as changes of a Submission; "none" takes one away. Raises UsageError."""
     gone = {name for name in _REMOVABLE if given.get(name) in ("none", ["none"], ("none",))}
     fields = _queue_values({name: value for name, value in given.items() if name not in gone})
     for name in gone:
         fields[_FIELDS.get(name, name)] = () if name.startswith("after") else None
+    if amounts := amount_texts(given):
+        fields["command"] = command_request(amounts)
     return QueueChange(**fields)
+
+
+def amount_texts(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return what is given of AmountArguments, as it is typed on the command line. Raises UsageError."""
+    texts = chosen_of(given, AmountArguments)
+    if "memory" in texts:
+        texts["memory"] = amount(texts["memory"])
+    return as_text(texts)
 
 
 def _queue_values(given: Mapping[str, Any]) -> dict[str, Any]:

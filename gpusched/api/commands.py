@@ -14,12 +14,13 @@ from gpusched.api.arguments import (
     CommandArguments,
     ProgramArguments,
     RunArguments,
+    amount_texts,
     follows,
     queue_fields,
     require_types,
     span_text,
 )
-from gpusched.api.plan_arguments import amount, as_text, chosen_of, require_known
+from gpusched.api.plan_arguments import as_text, chosen_of, require_known
 from gpusched.api.validation import require_list, require_type
 from gpusched.errors import UsageError
 from gpusched.execution.command_options import command_request
@@ -152,6 +153,4 @@ def _command_texts(given: Mapping[str, Any]) -> dict[str, str]:
     """Return what is given of CommandArguments but `grace`, as it is typed on the command line."""
     texts = chosen_of(given, CommandArguments)
     texts.pop("grace", None)
-    if "memory" in texts:
-        texts["memory"] = amount(texts["memory"])
-    return as_text(texts)
+    return as_text(texts) | amount_texts(given)

@@ -3,7 +3,7 @@
 import os
 from typing import Final, Unpack
 
-from gpusched.api.arguments import QueueArguments, queue_change, with_arguments
+from gpusched.api.arguments import ChangeArguments, queue_change, with_arguments
 from gpusched.api.plan_arguments import require_known
 from gpusched.api.queue import Change, Submitted
 from gpusched.api.selecting import linked, only, selected, waiting
@@ -21,17 +21,18 @@ _MOST_AT_ONCE: Final = 10_000
 _SEVERAL: Final = 2
 
 
-@with_arguments(QueueArguments)
-def edit(ids: SomeJobs, *, settings: Settings | None = None, **given: Unpack[QueueArguments]) -> Change:
-    """Change the terms of queued jobs: `priority`, `time_limit`, `after`, `at`, `name`, `group`, `notify` and so on.
+@with_arguments(ChangeArguments)
+def edit(ids: SomeJobs, *, settings: Settings | None = None, **given: Unpack[ChangeArguments]) -> Change:
+    """Change queued jobs: `priority`, `time_limit`, `after`, `at`, `name`, `group`, `notify` and so on.
 
-    "none" takes a time limit, a moment, a name, a group, a `notify` or the jobs before it away. Nothing is changed if
-    one of the jobs cannot be: it is no longer queued, or would wait for itself. Raises UsageError.
+    Of commands also how much they have: `num_gpus`, `memory` or `fraction`. "none" takes a time limit, a moment, a
+    name, a group, a `notify` or the jobs before it away. Nothing is changed if one of the jobs cannot be: it is no
+    longer queued, would wait for itself, or could never fit. Raises UsageError and NeverFits.
 
     Example: editing.edit("train*", priority=5)
     """
     names = require_ids(ids, "ids")
-    require_known(given, QueueArguments)
+    require_known(given, ChangeArguments)
     if "hold" in given:
         raise UsageError("there is nothing to change", "use hold and release")
     change = queue_change(given)
@@ -44,9 +45,11 @@ def edit(ids: SomeJobs, *, settings: Settings | None = None, **given: Unpack[Que
         return Change(link.done(Edit(ids=found, change=change)), link.jobs(found))
 
 
-@with_arguments(QueueArguments)
-def rerun(job: SomeJobs, *, settings: Settings | None = None, **given: Unpack[QueueArguments]) -> Submitted:
+@with_arguments(ChangeArguments)
+def rerun(job: SomeJobs, *, settings: Settings | None = None, **given: Unpack[ChangeArguments]) -> Submitted:
     """Queue the same again: the command or workload of a job, its options, devices and directory, as a new job.
+
+    A command may have another amount: `num_gpus`, `memory` or `fraction`.
 
     Of a job that lives it has the environment, too; of one that has ended that of this process, as no environment is
     kept. It waits for no other job and no moment unless that is given. Raises UsageError for several jobs, and for one
@@ -54,7 +57,7 @@ def rerun(job: SomeJobs, *, settings: Settings | None = None, **given: Unpack[Qu
 
     Example: editing.rerun("train", priority=5)
     """
-    require_known(given, QueueArguments)
+    require_known(given, ChangeArguments)
     name, change = require_one(job, "job"), queue_change(given)
     with linked(settings or load_settings(os.environ), (name,)) as link:
         again = Rerun(

@@ -72,7 +72,8 @@ class Executor(futures.Executor):
     directories of the jobs. A call whose process dies fails with JobFailed and the reason; the others go on. All end
     when this process ends, and Ctrl-C stops them. A call runs once: `requeue` and `retry` are refused.
 
-    All calls are members of one array, whose id is `array`. Raises what gpusched.run raises.
+    All calls are members of one array, whose id is `array`, and whose `name` is that of the program. Raises what
+    gpusched.run raises.
 
     Example: with Executor(fraction=0.25, at_most=8) as executor: print(list(executor.map(train, [1e-3, 1e-4])))
     """
@@ -304,10 +305,20 @@ class _Pending:
 
 def _array(given: Any, at_most: int | None, preload: Sequence[str], settings: Settings) -> JobStatus:
     """Queue an array that is open for the calls of this process."""
+    given = {"name": _program(), **given}
     found = with_preload(command_submission([sys.executable, "-m", "gpusched.calls"], given, settings), preload)
     owned = replace(found, array=Array(count=0, open=True, at_most=at_most), owner=this_process())
     with Link(settings, starts=True) as link:
         return link.submit(owned)
+
+
+def _program() -> str | None:
+    """Return the name of the program that runs, None in a notebook: what all calls run would name none of them."""
+    path = getattr(sys.modules["__main__"], "__file__", None)
+    if path is None:
+        return None
+    file = Path(path)
+    return file.parent.name if file.stem == "__main__" else file.stem
 
 
 def _present(link: Link, ids: list[str]) -> list[JobStatus]:

@@ -18,7 +18,7 @@ from gpusched.settings import queue_settings
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from gpusched.api.arguments import QueueArguments
+    from gpusched.api.arguments import ChangeArguments
     from gpusched.api.files import ResultFile
     from gpusched.execution.job_logs import LogPiece
     from gpusched.execution.reports import Report
@@ -132,13 +132,13 @@ class Job:
         """Let it start when its turn comes."""
         queue.release(self.id, settings=self._settings)
 
-    def edit(self, **given: "Unpack[QueueArguments]") -> None:
+    def edit(self, **given: "Unpack[ChangeArguments]") -> None:
         """Change its terms while it is queued, such as `priority=5`; see gpusched.api.editing.edit."""
         from gpusched.api.editing import edit
 
         edit(self.id, settings=self._settings, **given)
 
-    def rerun(self, **given: "Unpack[QueueArguments]") -> "Job":
+    def rerun(self, **given: "Unpack[ChangeArguments]") -> "Job":
         """Queue the same again, and return the new job; see gpusched.api.editing.rerun."""
         from gpusched.api.editing import rerun
 

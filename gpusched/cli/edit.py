@@ -1,9 +1,10 @@
-"""`gpusched edit`: change the terms of queued jobs."""
+"""`gpusched edit`: change queued jobs."""
 
 from typing import Any, Final
 
 from gpusched.cli.options import Options, argument, flag, with_options
 from gpusched.cli.queue_options import QUEUE
+from gpusched.cli.run import AMOUNT
 
 __all__ = ["edit"]
 
@@ -11,6 +12,7 @@ _CHANGED: Final = ("name", "group", "priority", "after", "after_any", "at", "tim
 _OPTIONS: Final[Options] = {
     "jobs": argument("Jobs by id or name, or globs: 'train*'.", "JOB...", QUEUE["after"].complete, list[str]),
     **{name: QUEUE[name] for name in _CHANGED},
+    **AMOUNT,
     "priority": QUEUE["priority"]._replace(kind=int | None, default=None),
     "as_json": flag("Print the jobs as JSON.", "--json"),
 }
@@ -18,11 +20,12 @@ _OPTIONS: Final[Options] = {
 
 @with_options(_OPTIONS)
 def edit(*, jobs: list[str], as_json: bool, **given: Any) -> None:
-    """Change the terms of jobs that wait. With "none", as in --time-limit none, what is named is taken away.
+    """Change jobs that wait: their terms, and how much commands have of the devices.
 
-    Nothing is changed if one of the jobs no longer waits.
+    With "none", as in --time-limit none, what is named is taken away. Nothing is changed if one of the jobs no longer
+    waits.
 
-    Example: gpusched edit run-7 --priority 5
+    Example: gpusched edit run-7 --priority 5 --memory 8GiB
     """
     from gpusched.api.editing import edit
     from gpusched.cli.queue_answers import print_change

@@ -4,11 +4,13 @@ from typing import Any, Final
 
 from gpusched.cli.options import Options, flag, with_options
 from gpusched.cli.queue_options import QUEUE
+from gpusched.cli.run import AMOUNT
 from gpusched.cli.selecting import Last, OneJob, the_one
 
 __all__ = ["rerun"]
 
 _OPTIONS: Final[Options] = {
+    **AMOUNT,
     **QUEUE,
     "priority": QUEUE["priority"]._replace(kind=int | None, default=None),
     "as_json": flag("Print the queued job as JSON.", "--json"),
@@ -19,9 +21,10 @@ _OPTIONS: Final[Options] = {
 def rerun(job: OneJob = None, last: Last = False, *, as_json: bool, **given: Any) -> None:
     """Queue a job's command or workload again: the same options, devices and directory, as a new job.
 
-    Of a job that has ended no environment is kept: the new one has that of this shell.
+    A command may have another amount. Of a job that has ended no environment is kept: the new one has that of this
+    shell.
 
-    Example: gpusched rerun --last --priority 5
+    Example: gpusched rerun --last --memory 8GiB
     """
     from gpusched.api.editing import rerun
     from gpusched.cli.queue_answers import print_submitted

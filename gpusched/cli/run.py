@@ -13,9 +13,9 @@ from gpusched.errors import UsageError
 from gpusched.model.status import JobStatus
 from gpusched.render.text import printable
 
-__all__ = ["COMMAND", "PROGRAM", "run", "variables"]
+__all__ = ["AMOUNT", "COMMAND", "PROGRAM", "run", "variables"]
 
-COMMAND: Final[Options] = {
+AMOUNT: Final[Options] = {
     "num_gpus": Option(
         "How many whole devices, which it sees as 0, 1, ...; 0 for none. [default: 1; with --gpus all of these]",
         metavar="N",
@@ -26,6 +26,11 @@ COMMAND: Final[Options] = {
         metavar="AMOUNT",
     ),
     "fraction": Option("A part of one device, such as 0.4: two of 0.5 fit on one.", metavar="PART"),
+}
+"""The API's AmountArguments."""
+
+COMMAND: Final[Options] = {
+    **AMOUNT,
     "processes": Option(
         "How many of its processes use a device at once: each has an equal part of the limit. [default: 1]",
         metavar="N",

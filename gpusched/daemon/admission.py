@@ -103,14 +103,19 @@ class Admission:
         )
         return self.accept(asked.change.of(same), host)
 
-    def edit(self, jobs: Sequence[Job], change: QueueChange) -> None:
-        """Change the terms of queued jobs. Raises UsageError, and changes nothing, if one of them cannot be changed."""
+    def edit(self, jobs: Sequence[Job], change: QueueChange, host: Inventory | None) -> None:
+        """Change queued jobs. `host` is any reading of this host, None where they need no other amount.
+
+        Raises UsageError and NeverFits, and changes nothing, if one of them cannot be changed.
+        """
         changed = []
         for job in jobs:
             if job.submission is None or job.state is not JobState.QUEUED:
                 state = ENDED.get(job.state, f"is {job.state}")
                 raise UsageError(f"{job.id} {state}: only a queued job can be changed", "see gpusched ps")
             asked = _sound(self._with_ids(change.of(job.submission)))
+            if host is not None:
+                asked = self._resolved(self._measured(asked, host), host)
             if (circle := self._circle(job.id, asked)) is not None:
                 raise UsageError(f"{job.id} would wait for {circle}, which waits for it", "name another with --after")
             changed.append((job, asked))

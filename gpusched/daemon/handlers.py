@@ -185,7 +185,9 @@ class Handlers:
         return Submitted(id=job.id, job=status_of(job))
 
     def _edit(self, request: Edit) -> Done:
-        self._acceptance.edit([self._known(job_id) for job_id in dict.fromkeys(request.ids)], request.change)
+        jobs = [self._known(job_id) for job_id in dict.fromkeys(request.ids)]
+        host = None if request.change.command is msgspec.UNSET else self._host_for_new()
+        self._acceptance.edit(jobs, request.change, host)
         return Done(report=tuple(f"{job_id} is changed" for job_id in request.ids))
 
     def _host_for_new(self) -> Inventory:

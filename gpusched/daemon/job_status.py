@@ -116,7 +116,7 @@ def _with_wishes(status: JobStatus, job: Job, why: str | None) -> JobStatus:
         parameters=names,
         name=asked.name,
         group=asked.group,
-        command=asked.workload.roles[0].command if asked.command and asked.workload.roles else (),
+        command=asked.typed,
         cwd=asked.cwd,
         priority=asked.priority,
         held=job.held and job.state is JobState.QUEUED,

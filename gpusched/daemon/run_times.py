@@ -73,7 +73,7 @@ def kinds_of(submission: Submission, array: str | None = None) -> tuple[str, ...
 
     A program is two words as in `python train.py`, three where the second is an option: `python -m train`.
     """
-    argv = submission.workload.roles[0].command if submission.command is not None else ()
+    argv = submission.typed
     name = submission.workload.name
     named = (f"name {_NUMBER.sub('', submission.name)}",) if submission.name else ()
     members = (f"array {array}",) if array else ()

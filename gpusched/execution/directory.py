@@ -215,6 +215,9 @@ def initial_status(directory: JobDirectory, spec: JobSpec) -> JobStatus:
         created=spec.created,
         attempt=spec.attempt,
         time_limit_s=spec.time_limit_s,
+        name=spec.name,
+        group=spec.group,
+        command=spec.command,
         user=user_name(os.geteuid()),
     )
     return with_network(status, spec.network)

@@ -46,6 +46,9 @@ def job_spec(
     return JobSpec(
         id=whole.job,
         workload=workload.name,
+        name=submission.name,
+        group=submission.group,
+        command=submission.typed,
         replicas=replica_specs(
             _as_here(plan),
             workload,
@@ -70,11 +73,7 @@ def job_spec(
         attributes=submission.attributes,
         log_cap_mib=settings.log_cap_mib,
         memory_options=memory_options(submission),
-        rooms={
-            one.uuid: DeviceRoom(total_mib=one.total_mib, most_mib=one.plannable_mib + one.leased_mib)
-            for one in plan.devices
-            if one.replicas
-        },
+        rooms=_rooms(plan),
         most_mib={
             role.name: role.memory.max_mib
             for role in plan.request.roles
@@ -82,6 +81,14 @@ def job_spec(
         },
         xla_variable=submission.xla_variable,
     )
+
+
+def _rooms(plan: Plan) -> dict[str, DeviceRoom]:
+    return {
+        one.uuid: DeviceRoom(total_mib=one.total_mib, most_mib=one.plannable_mib + one.leased_mib)
+        for one in plan.devices
+        if one.replicas
+    }
 
 
 def _as_here(plan: Plan) -> Plan:

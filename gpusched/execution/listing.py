@@ -4,8 +4,7 @@ The queue itself is known to the daemon alone. Of a job that waits in it there i
 """
 
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
@@ -17,6 +16,7 @@ from gpusched.model.selection import is_glob
 from gpusched.settings import Settings
 
 if TYPE_CHECKING:  # completion needs the names alone
+    from gpusched.execution.read_jobs import Brief
     from gpusched.model.status import JobStatus
 
 __all__ = [
@@ -33,7 +33,6 @@ __all__ = [
 NOT_STARTED: Final = "it has not started, and no daemon answers: gpusched daemon start"
 _DATABASE: Final = "gpusched.db"
 _JOBS: Final = "jobs"
-_MOST_STATUS: Final = 32 << 20
 _SPEC, _STATUS, _PREPARED = "spec.json", "status.json", "logs"
 
 
@@ -79,23 +78,23 @@ def job_names(settings: Settings) -> list[str]:
 def jobs_on_disk(settings: Settings, ids: Sequence[str], ended: int) -> tuple["JobStatus", ...]:
     """Return the jobs `ids`, or all that live, oldest first, and the `ended` latest of the others, latest first.
 
-    With a glob among `ids`, those of all that match. Raises NotFound for an id without a directory, HostFault where the
-    state directory cannot be read.
+    Each of `ids` is one, or a name, or a glob of either; with a glob it is all that match. Raises NotFound for one that
+    means no job, HostFault where the state directory cannot be read.
     """
-    names = job_names(settings)
-    globs = [one for one in ids if one not in names and is_glob(one)]
-    for job_id in ids:
-        if job_id not in names and not (job_id in globs and any(fnmatchcase(name, job_id) for name in names)):
-            raise NotFound(f"there is no job {job_id}", "see `gpusched ps --all`; names need a daemon")
-    if not names:
+    jobs, names = settings.state_dir / _JOBS, job_names(settings)
+    if not names and not ids:
         return _none(settings)
-    jobs = settings.state_dir / _JOBS
+    globs = any(one not in names and is_glob(one) for one in ids)
+    if ids:
+        names = _meant(jobs, names, ids)
     if ids and not globs:
-        return tuple(_job(jobs / job_id) for job_id in ids)
-    names = [name for name in names if name in ids or (array_of(name) not in names and _is_meant(name, ids, globs))]
+        return tuple(_job(jobs / job_id) for job_id in names)
+    names = [name for name in names if name in ids or array_of(name) not in names]
+    from gpusched.execution.read_jobs import read_briefs
     from gpusched.model.status import JOB_TERMINAL
 
-    ends = _ends(jobs, names)
+    kept = read_briefs(jobs, names)
+    ends = {name: one.ended or one.created for name, one in kept.items() if one.state in JOB_TERMINAL}
     latest = sorted(ends, key=lambda name: (ends[name], name), reverse=True)
     queue = has_queue(settings)
     found = [job for name in names if name not in ends and (job := _listed(jobs / name, queue=queue))]
@@ -107,29 +106,29 @@ def jobs_on_disk(settings: Settings, ids: Sequence[str], ended: int) -> tuple["J
     return (*live, *over[:ended])
 
 
-def _is_meant(name: str, ids: Sequence[str], globs: Sequence[str]) -> bool:
-    return not ids or any(fnmatchcase(name, glob) for glob in globs)
+def _meant(jobs: Path, names: Sequence[str], asked: Sequence[str]) -> list[str]:
+    """Return the ids that are meant, each once. A name means the job that lives, or the latest that had it."""
+    from gpusched.execution.read_jobs import read_briefs
+    from gpusched.model.status import JOB_TERMINAL
+
+    kept = {} if all(one in names for one in asked) else read_briefs(jobs, names)
+    found: dict[str, None] = {}
+    for one in asked:
+        if one in names:
+            some = [one]
+        elif is_glob(one):
+            some = [id_ for id_ in names if fnmatchcase(id_, one) or fnmatchcase(_name(kept, id_), one)]
+        else:
+            named = [id_ for id_ in names if _name(kept, id_) == one and array_of(id_) not in names]
+            some = sorted(named, key=lambda id_: (kept[id_].state not in JOB_TERMINAL, kept[id_].created))[-1:]
+        if not some:
+            raise NotFound(f"there is no job {one}", "see `gpusched ps --all`; names of jobs that wait need a daemon")
+        found.update(dict.fromkeys(some))
+    return list(found)
 
 
-def _ends(jobs: Path, names: Sequence[str]) -> dict[str, float]:
-    """Return when the jobs ended whose status is terminal, in Unix seconds. The rest of a status is not decoded."""
-    import msgspec
-
-    from gpusched.linux.regular_files import read_regular
-    from gpusched.model.status import JOB_TERMINAL, JobState
-
-    class End(msgspec.Struct):
-        state: JobState
-        created: float = 0.0
-        ended: float | None = None
-
-    decoder, ends = msgspec.json.Decoder(End), {}
-    for name in names:
-        with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            end = decoder.decode(read_regular(f"{jobs}/{name}/{_STATUS}", _MOST_STATUS))
-            if end.state in JOB_TERMINAL:
-                ends[name] = end.ended or end.created
-    return ends
+def _name(kept: "Mapping[str, Brief]", job_id: str) -> str:
+    return (kept[job_id].name or "") if job_id in kept else ""
 
 
 def waiting_on_disk(settings: Settings) -> tuple["JobStatus", ...]:

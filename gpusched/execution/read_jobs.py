@@ -1,6 +1,7 @@
 """Jobs as their directories show them: what supervisors, programs and other hosts have written, put together."""
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -14,13 +15,25 @@ from gpusched.execution.nodes import merge_node_status
 from gpusched.execution.reports import last_progress
 from gpusched.linux.file_locks import is_held
 from gpusched.linux.processes import boot_id, seconds_since_boot, start_time
+from gpusched.linux.regular_files import read_regular
 from gpusched.model.status import JobState, JobStatus, ReplicaStatus, as_lost
 from gpusched.runtime import READY_DIRECTORY, ready_name
 
-__all__ = ["START_PATIENCE_S", "is_alive", "list_jobs", "read_job", "whole", "without_supervisor"]
+__all__ = [
+    "START_PATIENCE_S",
+    "Brief",
+    "is_alive",
+    "list_jobs",
+    "read_briefs",
+    "read_job",
+    "whole",
+    "without_supervisor",
+]
 
 START_PATIENCE_S: Final = 30.0
 """How long a supervisor may take to write its first status; a job without one that is older is lost."""
+
+_MOST_STATUS: Final = 32 << 20
 
 
 def list_jobs(state_dir: Path, ended_since: float = 0.0) -> tuple[JobStatus, ...]:
@@ -39,6 +52,24 @@ def list_jobs(state_dir: Path, ended_since: float = 0.0) -> tuple[JobStatus, ...
     except OSError as error:
         raise HostFault(f"{jobs}: {error.strerror}", "make it readable, or set GPUSCHED_STATE_DIR") from None
     return tuple(sorted(map(read_job, paths), key=lambda job: (job.created, job.id)))
+
+
+class Brief(msgspec.Struct, frozen=True):
+    """What is read of many jobs at once. Times in Unix seconds."""
+
+    state: JobState
+    created: float = 0.0
+    ended: float | None = None
+    name: str | None = None
+
+
+def read_briefs(jobs: Path, names: Iterable[str]) -> dict[str, Brief]:
+    """Return that of those jobs below the directory `jobs` that have a status. The rest of it is not decoded."""
+    decoder, found = msgspec.json.Decoder(Brief), {}
+    for name in names:
+        with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            found[name] = decoder.decode(read_regular(JobDirectory(jobs / name).status, _MOST_STATUS))
+    return found
 
 
 def read_job(path: Path) -> JobStatus:

@@ -47,11 +47,14 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     the times of files, a stepped wall clock does not move it. `log_cap_mib`: how much a log may hold, in MiB; 0: any.
     `memory_options`: see execution/footprint_key.py. `rooms`: the devices that its replicas share with others, by uuid.
     `most_mib`: the largest limit that a replica may get, in MiB, by role, where its file has one. `xla_variable`: see
-    environment.resource_environment.
+    environment.resource_environment. `name`, `group` and `command` are for people, as in JobStatus.
     """
 
     id: str
     workload: str
+    name: str | None = None
+    group: str | None = None
+    command: tuple[str, ...] = ()
     replicas: tuple[ReplicaSpec, ...]
     restart: dict[str, Restart] = {}
     leader: str | None = None

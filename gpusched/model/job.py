@@ -4,6 +4,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from gpusched.errors import UsageError
 from gpusched.model.array import Array
 from gpusched.model.footprint import MeasuredUse
 from gpusched.model.plan import Request
@@ -221,9 +222,18 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     idle_end_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
     ignore_foreign: Text | None = None
 
+    @property
+    def typed(self) -> tuple[str, ...]:
+        """The command as it was typed; () of a workload."""
+        return self.workload.roles[0].command if self.command is not None and self.workload.roles else ()
+
 
 class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What is changed of a submission's terms in the queue, as there; UNSET: nothing."""
+    """What is changed of a submission in the queue, as there; UNSET: nothing.
+
+    `command`: another amount for a command. The number of its processes stays; without a device it has no choice of
+    devices either.
+    """
 
     name: Annotated[str, msgspec.Meta(max_length=200)] | msgspec.UnsetType | None = msgspec.UNSET
     group: GroupName | msgspec.UnsetType | None = msgspec.UNSET
@@ -236,8 +246,23 @@ class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
     requeue: bool | msgspec.UnsetType = msgspec.UNSET
     notify: Text | msgspec.UnsetType | None = msgspec.UNSET
     idle_end_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | msgspec.UnsetType | None = msgspec.UNSET
+    command: CommandRequest | msgspec.UnsetType = msgspec.UNSET
 
     def of(self, submission: Submission) -> Submission:
-        """Return the submission with these changes."""
-        values = ((name, getattr(self, name)) for name in self.__struct_fields__)
-        return msgspec.structs.replace(submission, **{name: one for name, one in values if one is not msgspec.UNSET})
+        """Return the submission with these changes. Raises UsageError for an amount that it cannot have."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        changes = {name: value for name, value in values.items() if value is not msgspec.UNSET}
+        if self.command is not msgspec.UNSET:
+            changes |= self._amount(self.command, submission)
+        return msgspec.structs.replace(submission, **changes)
+
+    def _amount(self, asked: CommandRequest, submission: Submission) -> dict[str, object]:
+        before = submission.command
+        if before is None:
+            hint = "stop it, and launch it again with other options"
+            raise UsageError(f"what {submission.workload.name} needs is that of its roles, and no single amount", hint)
+        if asked.devices == 0:
+            return {"command": asked, "only": None, "gpus": None, "exclude_gpus": None, "ignore_foreign": None}
+        if asked.memory_mib is not None and asked.memory_mib < before.processes:
+            raise UsageError(f"--memory is less than 1 MiB for each of {before.processes} processes", "give more")
+        return {"command": msgspec.structs.replace(asked, processes=before.processes), "only": None}

@@ -29,7 +29,7 @@ from gpusched.supervisor.events import (
     Tick,
     Transition,
 )
-from gpusched.supervisor.replica_run import ReplicaRun, verdict
+from gpusched.supervisor.replica_run import ReplicaRun, at_terminal, verdict
 from gpusched.supervisor.restart import MEMORY_KINDS, delay_s, memory_advice, row_after, starts_again
 from gpusched.supervisor.transitions import JOB_MOVES, REPLICA_MOVES, Cause, IllegalMove
 from gpusched.units import format_seconds
@@ -280,6 +280,8 @@ class Machine:
             self._move_job(JobState.RUNNING, now)
         if self.state is JobState.RUNNING or self.state is JobState.STARTING:
             end = verdict(runs, self._spec.leader, learner_over=self._learner_over)
+            if end is not None and self._spec.attached:
+                end = at_terminal(end, *runs)
             if end is not None:
                 self._end(*end, now, kill=False)
         waits = self._strays and self._kill_at is not None

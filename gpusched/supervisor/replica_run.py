@@ -1,12 +1,21 @@
 """What the machine knows of each replica, and how a job ends by what its replicas did. Pure."""
 
+import signal
 from collections.abc import Collection
+from typing import Final
 
 import msgspec
 
 from gpusched.model.status import REPLICA_TERMINAL, ExitReason, JobState, ReplicaState, exit_text
 
-__all__ = ["ReplicaRun", "verdict"]
+__all__ = ["ReplicaRun", "at_terminal", "verdict"]
+
+_BY_SIGNAL: Final = 128
+_KEYS: Final = {
+    signal.SIGINT: "ended from its terminal, as by Ctrl-C",
+    signal.SIGQUIT: "ended from its terminal, as by Ctrl-\\",
+    signal.SIGHUP: "its terminal was closed",
+}
 
 
 class ReplicaRun(msgspec.Struct, kw_only=True):
@@ -57,6 +66,18 @@ def verdict(
         if all(run.state is ReplicaState.FAILED for run in others):  # the leader would wait for them for ever
             return JobState.FAILED, f"no {role} is left: {_given_up(others[-1])}"
     return None
+
+
+def at_terminal(end: tuple[JobState, str | None], command: ReplicaRun) -> tuple[JobState, str | None]:
+    """Return `end`, or that a person ended it, where a command in the foreground met a key of its terminal.
+
+    A shell whose command did ends with 128 and the signal (POSIX.1-2017, XCU 2.8.2).
+    """
+    last = command.exit
+    if last is None or last.kind not in {"signalled", "crashed"}:
+        return end
+    met = last.signal or (last.code or 0) - _BY_SIGNAL
+    return next(((JobState.CANCELLED, text) for number, text in _KEYS.items() if number == met), end)
 
 
 def _verdict_without_leader(runs: Collection[ReplicaRun], *, learner_over: bool) -> tuple[JobState, str | None] | None:

@@ -1,5 +1,6 @@
 """Executor: functions run as jobs of the queue, with their results, their exceptions, and why they died."""
 
+import json
 import os
 import signal
 import subprocess
@@ -260,6 +261,7 @@ def test_a_program_that_ends_waits_for_its_calls(command: Command, tmp_path: Pat
     )
     ended = subprocess.run([sys.executable, script], env=command.env, capture_output=True, text=True, check=True)
     assert ended.stdout == "8\n"
+    assert json.loads(command.run("ps", "run-1", "--json").stdout)["jobs"][0]["name"] == "program"
 
 
 @pytest.mark.parametrize("line", ["with executor: submitted()", "submitted()"])

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.command import Command
-from tests.cli.queue import until_state
+from tests.cli.queue import ONE_GPU, queue, until_state
+from tests.patience import until
 
 
 def submit(command: Command, *words: str, argv: tuple[str, ...] = ("sleep", "600")) -> str:
@@ -46,6 +47,44 @@ def test_a_change_is_kept_over_the_death_of_the_daemon_and_decides_who_starts_fi
     while job(command, first)["state"] == job(command, second)["state"] == "queued":
         time.sleep(0.1)
     assert (job(command, first)["state"], job(command, second)["state"] != "queued") == ("queued", True)
+
+
+SHOWS = ("sh", "-c", 'echo "$CUDA_VISIBLE_DEVICES|$GPUSCHED_MEMORY_LIMIT_MIB"; sleep 600')
+
+
+def test_a_command_that_waits_gets_another_amount_and_starts_where_that_fits(command: Command) -> None:
+    full = queue(command, *ONE_GPU, "--memory", "12GiB", "--", "sleep", "600")
+    until_state(command, full, "running")
+    name = queue(command, *ONE_GPU, "--memory", "12GiB", "--processes", "2", "--", *SHOWS)
+    never = command.run("edit", name, "--memory", "1TiB")
+    assert (never.returncode, "16057 of 16384 MiB on GPU 0" in never.stderr) == (3, True)
+    few = command.run("edit", name, "--memory", "1MiB")
+    assert (few.returncode, "less than 1 MiB for each of 2 processes" in few.stderr) == (2, True)
+    assert job(command, name)["state"] == "queued"
+
+    told = command.run("edit", name, "--memory", "2GiB")
+    assert (told.returncode, told.stdout) == (0, f"{name} is changed\n"), told.stderr
+
+    until_state(command, name, "running")
+    until(lambda: command.run("logs", name).stdout.endswith("|1024\n"), "each of its two processes has half of it")
+
+
+def test_the_same_is_queued_again_with_another_amount(command: Command) -> None:
+    first = queue(command, *ONE_GPU, "--gpus", "0", "--fraction", "0.4", "--hold", "--", *SHOWS)
+
+    again = command.run("rerun", first, "--memory", "3GiB").stdout.strip()
+    bare = command.run("rerun", first, "--num-gpus", "0").stdout.strip()
+
+    until(lambda: command.run("logs", again).stdout.endswith("|3072\n"), "it has what was asked for now")
+    until(lambda: command.run("logs", bare).stdout.endswith("\n|\n"), "it has no device")
+
+
+def test_what_a_workload_needs_is_no_amount(command: Command) -> None:
+    told = command.run("launch", "-d", command.toy("for_ever.py"), *ONE_GPU, "--hold")
+    assert told.returncode == 0, told.stderr
+    for words in (("edit", "toy-1"), ("rerun", "toy-1")):
+        told = command.run(*words, "--fraction", "0.2")
+        assert (told.returncode, "what toy needs is that of its roles" in told.stderr) == (2, True)
 
 
 def test_a_wrong_change_changes_nothing(command: Command) -> None:

@@ -98,13 +98,23 @@ def test_what_ended_is_found_by_time_and_text(command: Command) -> None:
     assert (told.returncode, "soon" in told.stderr) == (2, True)
 
 
-def test_without_a_daemon_ids_and_globs_of_ids_are_known_and_names_are_not(command: Command) -> None:
-    ended = command.run("run", "-d", "--num-gpus", "0", "--name", "train", "--", "true").stdout.strip()
-    command.run("wait", ended)
+def ended(command: Command, *words: str) -> str:
+    job = command.run("run", "-d", "--num-gpus", "0", *words).stdout.strip()
+    command.run("wait", job)
+    return job
+
+
+def test_without_a_daemon_jobs_are_known_by_ids_names_and_globs_and_shown_with_their_commands(command: Command) -> None:
+    first, later = (ended(command, "--name", name, "--", "echo", name) for name in ("train", "trial"))
+    shown = command.run("ps", "--all").stdout
     command.run("daemon", "stop")
-    assert list(states(command, "run-*")) == [ended]
-    told = command.run("ps", "train")
-    assert (told.returncode, "names need a daemon" in told.stderr) == (4, True)
+    without = command.run("ps", "--all").stdout
+    assert [line.split()[:3] for line in without.splitlines()] == [line.split()[:3] for line in shown.splitlines()]
+    assert [line.split()[-2:] for line in without.splitlines()[1:]] == [["echo", "trial"], ["echo", "train"]]
+    assert list(states(command, "run-*")) == list(states(command, "tr*")) == [later, first]
+    assert list(states(command, "train")) == [first]
+    told = command.run("ps", "eval")
+    assert (told.returncode, "there is no job eval" in told.stderr) == (4, True)
 
 
 def test_a_job_follows_one_by_its_name(command: Command) -> None:

@@ -76,6 +76,7 @@ def test_the_page_has_examples() -> None:
         "ManifestArguments",
         "QueueArguments",
         "ClusterArguments",
+        "AmountArguments",
         "CommandArguments",
         "ProgramArguments",
     ],

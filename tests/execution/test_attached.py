@@ -135,7 +135,20 @@ def test_ctrl_c_ends_a_command_that_does_not_mind_it(host: Host, terminal: Termi
     terminal.wait_for("ready")
     terminal.type("\x03")
     assert launcher.wait(PATIENCE_S) == 128 + signal.SIGINT
-    assert ended(one) == (JobState.FAILED, ExitReason(kind="signalled", signal=signal.SIGINT))
+    assert ended(one) == (JobState.CANCELLED, ExitReason(kind="signalled", signal=signal.SIGINT))
+    assert one.status.message == "ended from its terminal, as by Ctrl-C"
+
+
+@pytest.mark.parametrize(
+    ("end", "state"),
+    [("kill -HUP $$", JobState.CANCELLED), ("exit 130", JobState.CANCELLED), ("kill -TERM $$", JobState.FAILED)],
+)
+def test_a_command_in_the_foreground_that_its_terminal_ends_has_not_failed(
+    host: Host, terminal: Terminal, end: str, state: JobState
+) -> None:
+    one = host.prepare(shell(end))
+    assert host.attach(one, terminal=terminal.inner).wait(PATIENCE_S) > 128
+    assert ended(one)[0] is state
 
 
 def test_ctrl_z_halts_the_command_and_it_goes_on_with_its_launcher(host: Host, terminal: Terminal) -> None:
