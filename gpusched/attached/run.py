@@ -15,6 +15,7 @@ from gpusched.execution.daemon_link import Link
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.guard_lock import has_begun, read_nonce
 from gpusched.execution.start import spawn, why_not_started
+from gpusched.linux.interrupt import forget_interrupt, note_interrupt, raise_if_interrupted
 from gpusched.model.job import Submission
 from gpusched.model.status import JOB_TERMINAL, JobStatus, as_lost
 from gpusched.settings import Settings, places
@@ -53,15 +54,17 @@ def run_attached(submission: Submission, settings: Settings, waits: Waits) -> At
             job = link.submit(submission).id
             for left in reversed(range(_STARTS)):
                 turn = _await_turn(link, job, waits)
+                raise_if_interrupted()
                 if not turn.come:
                     raise _ended_before_start(turn.job)
                 end = _run(link, turn.job, submission.environ, again=left > 0)
                 if end is not None:
                     return end
         except KeyboardInterrupt:
+            forget_interrupt()
             if job:  # else the daemon sees that this process is gone
                 _take_back(link, job)
-            return AttachedEnd(_BY_SIGNAL + by[-1], None)
+            return AttachedEnd(_BY_SIGNAL + (by[-1] if by else signal.SIGINT), None)
     raise AssertionError("the last start ends with a code or an error")
 
 
@@ -130,6 +133,7 @@ def _asked_to_leave() -> Iterator[list[int]]:
 
     def leave(number: int, _frame: FrameType | None) -> None:
         came.append(number)
+        note_interrupt()
         raise KeyboardInterrupt
 
     caught = [number for number in _LEAVING if signal.getsignal(number) is not signal.SIG_IGN]
@@ -139,6 +143,7 @@ def _asked_to_leave() -> Iterator[list[int]]:
     finally:
         for number, handler in zip(caught, before, strict=True):
             signal.signal(number, handler)
+        forget_interrupt()
 
 
 def _take_back(link: Link, job: str) -> None:

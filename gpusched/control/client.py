@@ -19,6 +19,7 @@ from gpusched.environment import outside_environment
 from gpusched.errors import GpuschedError, HostFault, NoDaemon, ProtocolError
 from gpusched.interpreter import own_command
 from gpusched.linux.files import make_private, require_descriptors
+from gpusched.linux.interrupt import raise_if_interrupted
 from gpusched.linux.regular_files import read_regular
 from gpusched.settings import Settings, places
 
@@ -127,6 +128,7 @@ class Client:
             if left <= 0:
                 raise self._silence(patience_s)
             if not self._socket.poll(1000 * min(left, _POLL_EVERY_S)):
+                raise_if_interrupted()
                 self._require_the_same()
                 continue
             frames = self._socket.recv_multipart()

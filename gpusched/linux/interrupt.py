@@ -6,7 +6,7 @@ https://docs.python.org/3/library/signal.html, "Note on Signal Handlers and Exce
 import signal
 from typing import NoReturn
 
-__all__ = ["keep_interrupts", "raise_if_interrupted"]
+__all__ = ["forget_interrupt", "keep_interrupts", "note_interrupt", "raise_if_interrupted"]
 
 _interrupted = False
 
@@ -23,7 +23,18 @@ def raise_if_interrupted() -> None:
         raise KeyboardInterrupt
 
 
-def _interrupt(*_: object) -> NoReturn:
+def note_interrupt() -> None:
+    """Remember a signal that is to end a wait as Ctrl-C does; its handler calls this and raises KeyboardInterrupt."""
     global _interrupted  # noqa: PLW0603 (a signal is the process's own)
     _interrupted = True
+
+
+def forget_interrupt() -> None:
+    """Note that it was handled: what is waited for from now on is waited for."""
+    global _interrupted  # noqa: PLW0603
+    _interrupted = False
+
+
+def _interrupt(*_: object) -> NoReturn:
+    note_interrupt()
     raise KeyboardInterrupt

@@ -258,6 +258,33 @@ def test_ctrl_c_while_it_waits_is_no_stop_by_somebody_else(command: Command) -> 
     assert jobs(command)["run-2"]["message"] == "its command was ended, as by Ctrl-C, before it could start"
 
 
+DROPPED = """
+import signal, sys, weakref
+import gpusched.attached.run as run
+await_turn = run._await_turn
+class Thing: pass
+def late(*given):
+    thing = Thing()
+    within = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGTERM))
+    del thing
+    return await_turn(*given)
+run._await_turn = late
+from gpusched.cli.main import main
+sys.exit(main())
+"""
+
+
+def test_sigterm_is_met_though_python_drops_what_its_handler_raises(command: Command) -> None:
+    """As it does in callbacks, such as those of an import that is under way."""
+    held = command.run("run", "-d", "--hold", "--num-gpus", "0", "--", "true")
+    assert held.returncode == 0, held.stderr
+    argv = [sys.executable, "-c", DROPPED, "run", "--num-gpus", "0", "--after", "run-1", "--", "true"]
+    told = subprocess.run(argv, env=command.env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert "Exception ignored in" in told.stderr
+    assert told.returncode == 128 + signal.SIGTERM
+    assert jobs(command)["run-2"]["message"] == "its command was ended, as by Ctrl-C, before it could start"
+
+
 LATE = """
 import subprocess, sys
 import gpusched.execution.start as start
