@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import sys
 import threading
 import weakref
@@ -37,6 +38,8 @@ _POLL_S: Final = 0.02
 _SLOWER: Final = 1.2
 _IDLE_S: Final = 0.25
 _MOST_AHEAD: Final = 100
+_LONGEST_NAME: Final = 100
+_ODD: Final = re.compile(r"[^\w.-]")
 
 
 class JobFuture(futures.Future[T]):
@@ -315,10 +318,11 @@ def _array(given: Any, at_most: int | None, preload: Sequence[str], settings: Se
 def _program() -> str | None:
     """Return the name of the program that runs, None in a notebook: what all calls run would name none of them."""
     path = getattr(sys.modules["__main__"], "__file__", None)
-    if path is None:
+    if path is None or path.startswith("<"):  # such as <stdin>
         return None
-    file = Path(path)
-    return file.parent.name if file.stem == "__main__" else file.stem
+    file = Path(path).resolve()
+    found = _ODD.sub("-", file.parent.name if file.stem == "__main__" else file.stem)
+    return found[:_LONGEST_NAME].strip(".") or None
 
 
 def _present(link: Link, ids: list[str]) -> list[JobStatus]:

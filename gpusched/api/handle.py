@@ -133,7 +133,7 @@ class Job:
         queue.release(self.id, settings=self._settings)
 
     def edit(self, **given: "Unpack[ChangeArguments]") -> None:
-        """Change its terms while it is queued, such as `priority=5`; see gpusched.api.editing.edit."""
+        """Change it while it is queued, such as `priority=5` or `memory="6GiB"`; see gpusched.api.editing.edit."""
         from gpusched.api.editing import edit
 
         edit(self.id, settings=self._settings, **given)

@@ -89,7 +89,7 @@ def find_jobs(ids: SomeJobs = (), ended: int = 0, *, settings: Settings | None =
     """Return these jobs, or all that run or wait, and the `ended` latest of the others, latest first.
 
     A glob means the `ended` latest of those that ended, too. Where no daemon answers the jobs are those of the job
-    directories, which know ids and no names.
+    directories, which know the names of what has begun.
     """
     require_type(ended, Annotated[int, msgspec.Meta(ge=0)], "ended")
     settings, names = settings or queue_settings(os.environ), require_ids(ids, "ids")

@@ -4,13 +4,13 @@ from typing import Any, Final
 
 from gpusched.cli.options import Options, flag, with_options
 from gpusched.cli.queue_options import QUEUE
-from gpusched.cli.run import AMOUNT
+from gpusched.cli.run import OTHER_AMOUNT
 from gpusched.cli.selecting import Last, OneJob, the_one
 
 __all__ = ["rerun"]
 
 _OPTIONS: Final[Options] = {
-    **AMOUNT,
+    **OTHER_AMOUNT,
     **QUEUE,
     "priority": QUEUE["priority"]._replace(kind=int | None, default=None),
     "as_json": flag("Print the queued job as JSON.", "--json"),

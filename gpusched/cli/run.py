@@ -13,7 +13,7 @@ from gpusched.errors import UsageError
 from gpusched.model.status import JobStatus
 from gpusched.render.text import printable
 
-__all__ = ["AMOUNT", "COMMAND", "PROGRAM", "run", "variables"]
+__all__ = ["COMMAND", "OTHER_AMOUNT", "PROGRAM", "run", "variables"]
 
 AMOUNT: Final[Options] = {
     "num_gpus": Option(
@@ -28,6 +28,12 @@ AMOUNT: Final[Options] = {
     "fraction": Option("A part of one device, such as 0.4: two of 0.5 fit on one.", metavar="PART"),
 }
 """The API's AmountArguments."""
+
+OTHER_AMOUNT: Final[Options] = {
+    **AMOUNT,
+    "num_gpus": AMOUNT["num_gpus"]._replace(help="How many whole devices, in the place of what it has; 0 for none."),
+}
+"""The same of what is queued."""
 
 COMMAND: Final[Options] = {
     **AMOUNT,

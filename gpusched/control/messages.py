@@ -135,7 +135,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True, tag="hold"):
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True, tag="edit"):
-    """Change the terms of the queued jobs `ids`; of none if one of them cannot be changed so."""
+    """Change the queued jobs `ids`, or none of them if one cannot be changed so."""
 
     ids: JobIds
     change: QueueChange

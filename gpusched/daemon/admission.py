@@ -4,7 +4,8 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -113,9 +114,10 @@ class Admission:
             if job.submission is None or job.state is not JobState.QUEUED:
                 state = ENDED.get(job.state, f"is {job.state}")
                 raise UsageError(f"{job.id} {state}: only a queued job can be changed", "see gpusched ps")
-            asked = _sound(self._with_ids(change.of(job.submission)))
-            if host is not None:
-                asked = self._resolved(self._measured(asked, host), host)
+            with _naming(job.id):
+                asked = _sound(self._with_ids(change.of(job.submission)))
+                if host is not None:
+                    asked = self._resolved(self._measured(asked, host), host)
             if (circle := self._circle(job.id, asked)) is not None:
                 raise UsageError(f"{job.id} would wait for {circle}, which waits for it", "name another with --after")
             changed.append((job, asked))
@@ -191,6 +193,15 @@ class Admission:
                 self._fitting.clear()
             known = self._fitting[key] = (inventory, resolved)
         return msgspec.structs.replace(submission, only=known[1].only, command=known[1].command)
+
+
+@contextmanager
+def _naming(job_id: str) -> Iterator[None]:
+    """Put the job's id before what is wrong with it: several were named."""
+    try:
+        yield
+    except (UsageError, NeverFits) as error:
+        raise type(error)(f"{job_id}: {error.message}", error.hint) from None
 
 
 def _with_devices(submission: Submission, inventory: Inventory) -> Submission:

@@ -87,6 +87,7 @@ class Queue:
             decided = self._decide(queued, host, now)
         except HostFault as error:
             self._state.why.update({job.id: str(error) for job in queued})
+            self._state.queue_seen = None
             self._next = now + _LOCKED_AGAIN_S
             decided = time.monotonic()
         self._rested = time.monotonic() + min(_PASS_EVERY_S, _REST * (decided - now))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from gpusched.errors import HostFault, NotFound
 from gpusched.model.array import array_of
-from gpusched.model.selection import is_glob
 from gpusched.settings import Settings
 
 if TYPE_CHECKING:  # completion needs the names alone
@@ -81,19 +80,19 @@ def jobs_on_disk(settings: Settings, ids: Sequence[str], ended: int) -> tuple["J
     Each of `ids` is one, or a name, or a glob of either; with a glob it is all that match. Raises NotFound for one that
     means no job, HostFault where the state directory cannot be read.
     """
-    jobs, names = settings.state_dir / _JOBS, job_names(settings)
-    if not names and not ids:
-        return _none(settings)
-    globs = any(one not in names and is_glob(one) for one in ids)
-    if ids:
-        names = _meant(jobs, names, ids)
-    if ids and not globs:
-        return tuple(_job(jobs / job_id) for job_id in names)
-    names = [name for name in names if name in ids or array_of(name) not in names]
     from gpusched.execution.read_jobs import read_briefs
     from gpusched.model.status import JOB_TERMINAL
 
-    kept = read_briefs(jobs, names)
+    jobs, known = settings.state_dir / _JOBS, frozenset(job_names(settings))
+    if not known and not ids:
+        return _none(settings)
+    kept = {} if ids and known.issuperset(ids) else read_briefs(jobs, known)
+    names = [name for name in known if array_of(name) not in known]
+    if ids:
+        names, several = _meant(jobs, known, kept, ids)
+        if not several:
+            return tuple(_job(jobs / job_id) for job_id in names)
+    kept = {name: kept[name] for name in names if name in kept}
     ends = {name: one.ended or one.created for name, one in kept.items() if one.state in JOB_TERMINAL}
     latest = sorted(ends, key=lambda name: (ends[name], name), reverse=True)
     queue = has_queue(settings)
@@ -106,29 +105,36 @@ def jobs_on_disk(settings: Settings, ids: Sequence[str], ended: int) -> tuple["J
     return (*live, *over[:ended])
 
 
-def _meant(jobs: Path, names: Sequence[str], asked: Sequence[str]) -> list[str]:
-    """Return the ids that are meant, each once. A name means the job that lives, or the latest that had it."""
-    from gpusched.execution.read_jobs import read_briefs
-    from gpusched.model.status import JOB_TERMINAL
+def _meant(
+    jobs: Path, known: frozenset[str], kept: "Mapping[str, Brief]", asked: Sequence[str]
+) -> tuple[list[str], bool]:
+    """Return the ids that are meant, each once, and whether a glob is among `asked`. An id, a name, a glob: in order.
 
-    kept = {} if all(one in names for one in asked) else read_briefs(jobs, names)
-    found: dict[str, None] = {}
+    A name means the job that lives, or of those that ended the latest. Members of arrays have ids alone.
+    """
+    named = {job_id: one.name or "" for job_id, one in kept.items() if array_of(job_id) not in known}
+    found, several = dict[str, None](), False
     for one in asked:
-        if one in names:
+        if one in known:
             some = [one]
-        elif is_glob(one):
-            some = [id_ for id_ in names if fnmatchcase(id_, one) or fnmatchcase(_name(kept, id_), one)]
+        elif same := [job_id for job_id, name in named.items() if name == one]:
+            some = [_latest(jobs, kept, same)]
         else:
-            named = [id_ for id_ in names if _name(kept, id_) == one and array_of(id_) not in names]
-            some = sorted(named, key=lambda id_: (kept[id_].state not in JOB_TERMINAL, kept[id_].created))[-1:]
+            alone = (job_id for job_id in known if array_of(job_id) not in known)
+            some = [each for each in alone if fnmatchcase(each, one) or fnmatchcase(named.get(each, ""), one)]
+            several = True
         if not some:
             raise NotFound(f"there is no job {one}", "see `gpusched ps --all`; names of jobs that wait need a daemon")
         found.update(dict.fromkeys(some))
-    return list(found)
+    return list(found), several
 
 
-def _name(kept: "Mapping[str, Brief]", job_id: str) -> str:
-    return (kept[job_id].name or "") if job_id in kept else ""
+def _latest(jobs: Path, kept: "Mapping[str, Brief]", ids: Sequence[str]) -> str:
+    """Return which of these jobs lives, or has ended last; what was lost has no end in its files."""
+    from gpusched.model.status import JOB_TERMINAL
+
+    lives = [one for one in ids if kept[one].state not in JOB_TERMINAL and _job(jobs / one).state not in JOB_TERMINAL]
+    return max(lives or ids, key=lambda one: (kept[one].ended or kept[one].created, one))
 
 
 def waiting_on_disk(settings: Settings) -> tuple["JobStatus", ...]:

@@ -68,7 +68,7 @@ def read_briefs(jobs: Path, names: Iterable[str]) -> dict[str, Brief]:
     decoder, found = msgspec.json.Decoder(Brief), {}
     for name in names:
         with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            found[name] = decoder.decode(read_regular(JobDirectory(jobs / name).status, _MOST_STATUS))
+            found[name] = decoder.decode(read_regular(f"{jobs}/{name}/status.json", _MOST_STATUS))
     return found
 
 

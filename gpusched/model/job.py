@@ -231,8 +231,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
     """What is changed of a submission in the queue, as there; UNSET: nothing.
 
-    `command`: another amount for a command. The number of its processes stays; without a device it has no choice of
-    devices either.
+    `command`: another amount for a command. The number of its processes stays, and which devices it may use. Without a
+    device it has neither, and cannot get one again.
     """
 
     name: Annotated[str, msgspec.Meta(max_length=200)] | msgspec.UnsetType | None = msgspec.UNSET
@@ -261,7 +261,13 @@ class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
         if before is None:
             hint = "stop it, and launch it again with other options"
             raise UsageError(f"what {submission.workload.name} needs is that of its roles, and no single amount", hint)
+        if before.devices == 0 and asked.devices != 0:
+            hint = "stop it, and queue it with gpusched run -d"
+            raise UsageError("it was queued without a device, so that it is not known which it may use", hint)
         if asked.devices == 0:
+            idle_end_s = submission.idle_end_s if self.idle_end_s is msgspec.UNSET else self.idle_end_s
+            if idle_end_s is not None:
+                raise UsageError("--idle-end watches devices, and --num-gpus 0 is none", "add --idle-end none")
             return {"command": asked, "only": None, "gpus": None, "exclude_gpus": None, "ignore_foreign": None}
         if asked.memory_mib is not None and asked.memory_mib < before.processes:
             raise UsageError(f"--memory is less than 1 MiB for each of {before.processes} processes", "give more")

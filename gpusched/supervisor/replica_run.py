@@ -10,11 +10,11 @@ from gpusched.model.status import REPLICA_TERMINAL, ExitReason, JobState, Replic
 
 __all__ = ["ReplicaRun", "at_terminal", "verdict"]
 
-_BY_SIGNAL: Final = 128
+_BY_SIGINT: Final = 128 + signal.SIGINT
 _KEYS: Final = {
-    signal.SIGINT: "ended from its terminal, as by Ctrl-C",
-    signal.SIGQUIT: "ended from its terminal, as by Ctrl-\\",
-    signal.SIGHUP: "its terminal was closed",
+    signal.SIGINT: "ended by SIGINT, as by Ctrl-C",
+    signal.SIGQUIT: "ended by SIGQUIT, as by Ctrl-\\",
+    signal.SIGHUP: "ended by SIGHUP, as when its terminal is closed",
 }
 
 
@@ -71,12 +71,12 @@ def verdict(
 def at_terminal(end: tuple[JobState, str | None], command: ReplicaRun) -> tuple[JobState, str | None]:
     """Return `end`, or that a person ended it, where a command in the foreground met a key of its terminal.
 
-    A shell whose command did ends with 128 and the signal (POSIX.1-2017, XCU 2.8.2).
+    A shell whose command died of SIGINT ends with 130 (POSIX.1-2017, XCU 2.8.2); 129 and 131 mean other things, too.
     """
     last = command.exit
     if last is None or last.kind not in {"signalled", "crashed"}:
         return end
-    met = last.signal or (last.code or 0) - _BY_SIGNAL
+    met = signal.SIGINT if last.code == _BY_SIGINT else last.signal
     return next(((JobState.CANCELLED, text) for number, text in _KEYS.items() if number == met), end)
 
 

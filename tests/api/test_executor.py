@@ -18,6 +18,7 @@ import pytest
 
 import gpusched
 import gpusched.joblib
+from gpusched.api import executor as executor_module
 from gpusched.calls import RemoteError
 from gpusched.errors import GpuschedError, HostFault, JobFailed, UsageError
 from tests.cli.command import Command
@@ -262,6 +263,25 @@ def test_a_program_that_ends_waits_for_its_calls(command: Command, tmp_path: Pat
     ended = subprocess.run([sys.executable, script], env=command.env, capture_output=True, text=True, check=True)
     assert ended.stdout == "8\n"
     assert json.loads(command.run("ps", "run-1", "--json").stdout)["jobs"][0]["name"] == "program"
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/a/train.py", "train"),
+        ("/a/tool/__main__.py", "tool"),
+        ("<stdin>", None),
+        (None, None),
+        ("/a/lr[1]*\udcff.py", "lr-1---"),
+        (f"/a/{'x' * 250}.py", "x" * 100),
+        ("/.py", "py"),
+    ],
+)
+def test_an_executor_is_called_as_its_program_whatever_that_is_called(
+    monkeypatch: pytest.MonkeyPatch, path: str | None, name: str | None
+) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", path, raising=False)
+    assert executor_module._program() == name
 
 
 @pytest.mark.parametrize("line", ["with executor: submitted()", "submitted()"])

@@ -79,6 +79,28 @@ def test_the_same_is_queued_again_with_another_amount(command: Command) -> None:
     until(lambda: command.run("logs", bare).stdout.endswith("\n|\n"), "it has no device")
 
 
+def test_of_several_none_is_changed_where_one_could_not_have_it_and_that_is_named(command: Command) -> None:
+    first, second = (
+        queue(command, "--machine", machine, "--memory", "2GiB", "--hold", "--", "true")
+        for machine in ("1x16GiB", "1x8GiB")
+    )
+    told = command.run("edit", first, second, "--memory", "12GiB", "--priority", "3")
+    assert (told.returncode, told.stderr.startswith(f"gpusched: {second}: needs 12738 MiB")) == (3, True), told.stderr
+    assert [job(command, one)["priority"] for one in (first, second)] == [0, 0]
+
+
+def test_which_devices_it_may_use_stays_and_without_a_device_none_comes_back(command: Command) -> None:
+    name = queue(command, "--machine", "4x16GiB", "--gpus", "2,3", "--memory", "2GiB", "--hold", "--", *SHOWS)
+    command.run("edit", name, "--num-gpus", "1")
+    command.run("release", name)
+    until_state(command, name, "running")
+    assert job(command, name)["replicas"][0]["device_index"] in (2, 3)
+    none = queue(command, *ONE_GPU, "--memory", "2GiB", "--hold", "--", "true")
+    assert command.run("edit", none, "--num-gpus", "0").returncode == 0
+    told = command.run("edit", none, "--num-gpus", "1")
+    assert (told.returncode, "was queued without a device" in told.stderr) == (2, True), told.stderr
+
+
 def test_what_a_workload_needs_is_no_amount(command: Command) -> None:
     told = command.run("launch", "-d", command.toy("for_ever.py"), *ONE_GPU, "--hold")
     assert told.returncode == 0, told.stderr

@@ -113,6 +113,15 @@ def test_without_a_daemon_jobs_are_known_by_ids_names_and_globs_and_shown_with_t
     assert [line.split()[-2:] for line in without.splitlines()[1:]] == [["echo", "trial"], ["echo", "train"]]
     assert list(states(command, "run-*")) == list(states(command, "tr*")) == [later, first]
     assert list(states(command, "train")) == [first]
+    again = ended(command, "--name", "train", "--", "true")
+    odd = ended(command, "--name", "lr[1]", "--", "true")
+    sweep = command.run("sweep", "-d", "--param", "x=1,2", "--num-gpus", "0", "--name", "grid", "--", "echo", "{x}")
+    command.run("wait", array := sweep.stdout.split()[0])
+    command.run("daemon", "stop")
+    assert list(states(command, "train")) == [again], "the latest of that name"
+    assert list(states(command, "lr[1]", "grid", "train")) == [odd, array, again], "in the order of the question"
+    assert list(states(command, f"{array}*")) == [array], "and no member"
+    assert list(states(command, f"{array}[1]", again)) == [f"{array}[1]", again]
     told = command.run("ps", "eval")
     assert (told.returncode, "there is no job eval" in told.stderr) == (4, True)
 

@@ -187,6 +187,8 @@ def test_the_time_can_be_changed_while_the_job_waits_and_in_no_time_at_all(busy_
     assert busy_host.job(job)["idle_end_s"] == 5400.0
     assert busy_host.command.run("edit", job, "--idle-end", "none").returncode == 0
     assert busy_host.job(job)["idle_end_s"] is None
+    refused = busy_host.command.run("edit", job, "--num-gpus", "0", "--idle-end", "90m")
+    assert (refused.returncode, "add --idle-end none" in refused.stderr) == (2, True), refused.stderr
     refused = busy_host.command.run("edit", job, "--idle-end", "2")
     assert refused.returncode == 2
     assert "--idle-end: '2' has no unit" in refused.stderr

@@ -136,19 +136,24 @@ def test_ctrl_c_ends_a_command_that_does_not_mind_it(host: Host, terminal: Termi
     terminal.type("\x03")
     assert launcher.wait(PATIENCE_S) == 128 + signal.SIGINT
     assert ended(one) == (JobState.CANCELLED, ExitReason(kind="signalled", signal=signal.SIGINT))
-    assert one.status.message == "ended from its terminal, as by Ctrl-C"
+    assert one.status.message == "ended by SIGINT, as by Ctrl-C"
 
 
 @pytest.mark.parametrize(
-    ("end", "state"),
-    [("kill -HUP $$", JobState.CANCELLED), ("exit 130", JobState.CANCELLED), ("kill -TERM $$", JobState.FAILED)],
+    ("end", "state", "message"),
+    [
+        ("kill -HUP $$", JobState.CANCELLED, "ended by SIGHUP, as when its terminal is closed"),
+        ("exit 130", JobState.CANCELLED, "ended by SIGINT, as by Ctrl-C"),
+        ("exit 129", JobState.FAILED, "command.0 crashed with code 129"),  # as git's wrong options
+        ("kill -TERM $$", JobState.FAILED, "command.0 killed by SIGTERM"),
+    ],
 )
 def test_a_command_in_the_foreground_that_its_terminal_ends_has_not_failed(
-    host: Host, terminal: Terminal, end: str, state: JobState
+    host: Host, terminal: Terminal, end: str, state: JobState, message: str
 ) -> None:
     one = host.prepare(shell(end))
     assert host.attach(one, terminal=terminal.inner).wait(PATIENCE_S) > 128
-    assert ended(one)[0] is state
+    assert (ended(one)[0], one.status.message) == (state, message)
 
 
 def test_ctrl_z_halts_the_command_and_it_goes_on_with_its_launcher(host: Host, terminal: Terminal) -> None:
