@@ -296,7 +296,8 @@ def test_a_fork_is_told_instead_of_hanging(endpoint: str) -> None:
         assert learner.get(timeout=PATIENCE_S) is not None
 
 
-def test_closing_ends_in_time_whatever_the_heartbeat_is(endpoint: str) -> None:
+def test_closing_ends_in_time_whatever_the_heartbeat_is(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpusched.channel.actor._THREAD_ENDS_S", PATIENCE_S)
     actor = Actor(endpoint, limits=Limits(heartbeat_s=600, silence_s=3600))
     assert actor.send(ONE), "nobody is there: it waits"
     actor.close()
