@@ -41,7 +41,7 @@ COMMANDS: Final = {
     "hold": "Keep queued jobs from starting.",
     "release": "Let held jobs start.",
     "group": "Show groups of jobs; limit how many of one run, pause it, resume it.",
-    "edit": "Change the priority, the time limit and the like of jobs that wait.",
+    "edit": "Change jobs that wait: their priority, memory, time limit and so on.",
     "rerun": "Queue the same again.",
     "rm": "Remove jobs that have ended, with their directories.",
     "prune": "Remove jobs that ended some time ago.",
