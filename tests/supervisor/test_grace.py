@@ -34,7 +34,12 @@ class Savers:
 
     def wait_for(self, what: str, *numbers: int) -> None:
         for number in numbers or (1,):
-            until((self.place / f"{what}-{number}").exists, f"saver {number} is {what}")
+            try:
+                until((self.place / f"{what}-{number}").exists, f"saver {number} is {what}")
+            except AssertionError as error:
+                left = {path.name: path.read_text() for path in sorted(self.place.glob("*-?"))}
+                lives = Path(f"/proc/{left.get(f'ready-{number}')}").exists()
+                raise AssertionError(f"{error}; it {'lives' if lives else 'has ended'}, and left {left}") from None
 
     def pid(self, number: int = 1) -> int:
         return int((self.place / f"ready-{number}").read_text())
