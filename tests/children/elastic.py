@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from types import FrameType
 
 mode, *command = sys.argv[1:]
@@ -23,5 +24,6 @@ def end(_number: int, _frame: FrameType | None) -> None:
 
 signal.signal(signal.SIGTERM, end)
 for child in children:
-    child.wait()
+    while child.poll() is None:
+        time.sleep(0.05)  # a signal that comes just before a long wait is handled after it only
 sys.exit(1)

@@ -155,9 +155,11 @@ def test_ctrl_z_halts_it_as_a_shells_job_and_fg_brings_it_back(terminal: Any, co
     window = terminal("bash", "--norc", "--noprofile", "--noediting", "-i")
     window.see("next> ")
     program = """
-import signal
+import select, signal
 signal.signal(signal.SIGCONT, lambda *_: print("ba" + "ck", flush=True))
 print("re" + "ady", flush=True)
+while not select.select([0], [], [], 0.05)[0]:
+    pass
 print("told", input(), flush=True)
 """
     Path(command.home / "asks.py").write_text(program)
@@ -182,14 +184,14 @@ def test_a_program_that_tidies_up_on_ctrl_z_has_done_so_before_the_shell_goes_on
     window = terminal("bash", "--norc", "--noprofile", "--noediting", "-i")
     window.see("next> ")
     program = """
-import os, signal
+import os, signal, time
 def tidy(*_):
     print("ti" + "died", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
 signal.signal(signal.SIGTSTP, tidy)
 print("re" + "ady", flush=True)
 while True:
-    signal.pause()
+    time.sleep(0.05)
 """
     Path(command.home / "tidies.py").write_text(program)
     window.type(" ".join((*GPUSCHED, *FREE, sys.executable, str(command.home / "tidies.py"))).encode() + b"\r")
