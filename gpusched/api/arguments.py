@@ -47,8 +47,8 @@ __all__ = [
     "RunArguments",
     "SubmitArguments",
     "SweepArguments",
-    "amount_texts",
     "cluster_options",
+    "command_texts",
     "follows",
     "queue_change",
     "queue_fields",
@@ -93,7 +93,7 @@ class AmountArguments(TypedDict, total=False):
     """How much of the devices a command has: one of these."""
 
     num_gpus: int | str | None
-    """How many whole devices; 0 for none. 1 where no other amount is given."""
+    """How many whole devices; 0 for none. Of run 1 where no other amount is given."""
     memory: int | str | None
     """How much memory of one device; "auto": what earlier runs needed, "auto:6GiB": until that is known, 6 GiB."""
     fraction: float | str | None
@@ -225,14 +225,14 @@ def queue_change(given: Mapping[str, Any]) -> QueueChange:
     fields = _queue_values({name: value for name, value in given.items() if name not in gone})
     for name in gone:
         fields[_FIELDS.get(name, name)] = () if name.startswith("after") else None
-    if amounts := amount_texts(given):
+    if amounts := command_texts(given, AmountArguments):
         fields["command"] = command_request(amounts)
     return QueueChange(**fields)
 
 
-def amount_texts(given: Mapping[str, Any]) -> dict[str, str]:
-    """Return what is given of AmountArguments, as it is typed on the command line. Raises UsageError."""
-    texts = chosen_of(given, AmountArguments)
+def command_texts(given: Mapping[str, Any], table: type) -> dict[str, str]:
+    """Return what is given of `table`, which are arguments of a command, as it is typed on the command line."""
+    texts = chosen_of(given, table)
     if "memory" in texts:
         texts["memory"] = amount(texts["memory"])
     return as_text(texts)

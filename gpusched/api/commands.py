@@ -14,13 +14,13 @@ from gpusched.api.arguments import (
     CommandArguments,
     ProgramArguments,
     RunArguments,
-    amount_texts,
+    command_texts,
     follows,
     queue_fields,
     require_types,
     span_text,
 )
-from gpusched.api.plan_arguments import as_text, chosen_of, require_known
+from gpusched.api.plan_arguments import require_known
 from gpusched.api.validation import require_list, require_type
 from gpusched.errors import UsageError
 from gpusched.execution.command_options import command_request
@@ -151,6 +151,6 @@ def _grace_s(text: str | None) -> float:
 
 def _command_texts(given: Mapping[str, Any]) -> dict[str, str]:
     """Return what is given of CommandArguments but `grace`, as it is typed on the command line."""
-    texts = chosen_of(given, CommandArguments)
+    texts = command_texts(given, CommandArguments)
     texts.pop("grace", None)
-    return as_text(texts) | amount_texts(given)
+    return texts

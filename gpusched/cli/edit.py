@@ -22,8 +22,8 @@ _OPTIONS: Final[Options] = {
 def edit(*, jobs: list[str], as_json: bool, **given: Any) -> None:
     """Change jobs that wait: their terms, and how much commands have of the devices.
 
-    With "none", as in --time-limit none, a limit, a time, a name, a group or the jobs before it are taken away. Nothing
-    is changed if one of the jobs no longer waits.
+    With "none", as in --time-limit none, a limit, a time, a name, a group, a notification or the jobs before it are
+    taken away. Nothing is changed if one of the jobs no longer waits.
 
     Example: gpusched edit run-7 --priority 5 --memory 8GiB
     """

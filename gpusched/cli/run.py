@@ -15,7 +15,7 @@ from gpusched.render.text import printable
 
 __all__ = ["COMMAND", "OTHER_AMOUNT", "PROGRAM", "run", "variables"]
 
-AMOUNT: Final[Options] = {
+_AMOUNT: Final[Options] = {
     "num_gpus": Option(
         "How many whole devices, which it sees as 0, 1, ...; 0 for none. [default: 1; with --gpus all of these]",
         metavar="N",
@@ -30,13 +30,13 @@ AMOUNT: Final[Options] = {
 """The API's AmountArguments."""
 
 OTHER_AMOUNT: Final[Options] = {
-    **AMOUNT,
-    "num_gpus": AMOUNT["num_gpus"]._replace(help="How many whole devices, in the place of what it has; 0 for none."),
+    **_AMOUNT,
+    "num_gpus": _AMOUNT["num_gpus"]._replace(help="How many whole devices, in the place of what it has; 0 for none."),
 }
 """The same of what is queued."""
 
 COMMAND: Final[Options] = {
-    **AMOUNT,
+    **_AMOUNT,
     "processes": Option(
         "How many of its processes use a device at once: each has an equal part of the limit. [default: 1]",
         metavar="N",

@@ -19,8 +19,8 @@ class Explanation:
     def __init__(self, state: DaemonState, job_id: str) -> None:
         self._state, self._id = state, job_id
         self._outlook: Outlook | None = None
-        no_pass_comes = state.jobs.problem is not None
-        self._outdated = state.queue_seen if state.queue_changed and not no_pass_comes else None
+        a_pass_comes = state.queue_changed and state.jobs.problem is None
+        self._outdated = state.queue_seen if a_pass_comes else None
 
     def answer(self, late: bool) -> Explained | None:  # noqa: FBT001 (see PendingReplies.add)
         """Return what is known of the job once all is, or when it is too late for more."""

@@ -86,14 +86,17 @@ def jobs_on_disk(settings: Settings, ids: Sequence[str], ended: int) -> tuple["J
     jobs, known = settings.state_dir / _JOBS, frozenset(job_names(settings))
     if not known and not ids:
         return _none(settings)
-    kept = {} if ids and known.issuperset(ids) else read_briefs(jobs, known)
     names = [name for name in known if array_of(name) not in known]
+    kept = {} if ids and known.issuperset(ids) else read_briefs(jobs, names)
     if ids:
-        names, several = _meant(jobs, known, kept, ids)
+        names, several = _meant(jobs, known, names, kept, ids)
         if not several:
             return tuple(_job(jobs / job_id) for job_id in names)
-    kept = {name: kept[name] for name in names if name in kept}
-    ends = {name: one.ended or one.created for name, one in kept.items() if one.state in JOB_TERMINAL}
+    ends = {
+        name: kept[name].ended or kept[name].created
+        for name in names
+        if name in kept and kept[name].state in JOB_TERMINAL
+    }
     latest = sorted(ends, key=lambda name: (ends[name], name), reverse=True)
     queue = has_queue(settings)
     found = [job for name in names if name not in ends and (job := _listed(jobs / name, queue=queue))]
@@ -106,13 +109,14 @@ def jobs_on_disk(settings: Settings, ids: Sequence[str], ended: int) -> tuple["J
 
 
 def _meant(
-    jobs: Path, known: frozenset[str], kept: "Mapping[str, Brief]", asked: Sequence[str]
+    jobs: Path, known: frozenset[str], alone: Sequence[str], kept: "Mapping[str, Brief]", asked: Sequence[str]
 ) -> tuple[list[str], bool]:
     """Return the ids that are meant, each once, and whether a glob is among `asked`. An id, a name, a glob: in order.
 
-    A name means the job that lives, or of those that ended the latest. Members of arrays have ids alone.
+    A name means the job that lives, or of those that ended the latest. `alone`: no members of arrays, which have ids
+    and nothing else.
     """
-    named = {job_id: one.name or "" for job_id, one in kept.items() if array_of(job_id) not in known}
+    named = {job_id: one.name or "" for job_id, one in kept.items()}
     found, several = dict[str, None](), False
     for one in asked:
         if one in known:
@@ -120,7 +124,6 @@ def _meant(
         elif same := [job_id for job_id, name in named.items() if name == one]:
             some = [_latest(jobs, kept, same)]
         else:
-            alone = (job_id for job_id in known if array_of(job_id) not in known)
             some = [each for each in alone if fnmatchcase(each, one) or fnmatchcase(named.get(each, ""), one)]
             several = True
         if not some:

@@ -186,6 +186,7 @@ def test_a_program_that_tidies_up_on_ctrl_z_has_done_so_before_the_shell_goes_on
     program = """
 import os, signal, time
 def tidy(*_):
+    time.sleep(0.1)
     print("ti" + "died", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
 signal.signal(signal.SIGTSTP, tidy)

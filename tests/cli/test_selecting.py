@@ -122,6 +122,7 @@ def test_without_a_daemon_jobs_are_known_by_ids_names_and_globs_and_shown_with_t
     assert list(states(command, "lr[1]", "grid", "train")) == [odd, array, again], "in the order of the question"
     assert list(states(command, f"{array}*")) == [array], "and no member"
     assert list(states(command, f"{array}[1]", again)) == [f"{array}[1]", again]
+    assert set(states(command, f"{array}[1]", "lr*")) == {f"{array}[1]", odd}
     told = command.run("ps", "eval")
     assert (told.returncode, "there is no job eval" in told.stderr) == (4, True)
 

@@ -214,6 +214,14 @@ def test_members_of_an_array_are_marked_and_ended_each_by_itself(busy_host: Host
     until(lambda: busy_host.command.run("ps", "--all").stdout.count("2 failed"), "both are ended")
 
 
+def test_an_array_whose_members_do_nothing_is_marked_where_jobs_are_shown(busy_host: Host) -> None:
+    swept = busy_host.command.run("sweep", "-d", "--param", "x=1,2", "--fraction", "0.4", "--", "sleep", "60{x}")
+    assert swept.returncode == 0, swept.stderr
+    busy_host.device.change(QUIET)
+    until(lambda: ", idle " in busy_host.command.run("status").stdout, "a member is marked")
+    until(lambda: ", idle " in busy_host.command.run("ps").stdout, "both do nothing, and so does the array")
+
+
 @pytest.mark.parametrize(
     "line", ['idle_after = "0s"', "idle_after = 30", "idle_below = 0", "idle_below = 101", 'idle_below = "1"']
 )

@@ -1,7 +1,6 @@
 """An engine for a cluster whose nodes are processes of this host: what it takes to add one."""
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from gpusched.execution.directory import JobDirectory
 from gpusched.model.cluster_job import ClusterJob, NodeOrder, Own
 from gpusched.model.status import JobState
 from gpusched.settings import places
+from tests.ports import free_port
 
 
 def _checked(own: Own, _: Mapping[str, str]) -> Own:
@@ -51,8 +51,7 @@ class Toy:
 
     def submit(self) -> None:
         announce(self._directory, self._job)
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            learner = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+        learner = f"tcp://127.0.0.1:{free_port()}"
         name, path = self._directory.path.name, str(self._directory.path)
         whole = NodeOrder(
             group=self._job, job=name, directory=path, number=0, learner=learner, incarnation=1, keys=fresh_keys(name)

@@ -13,11 +13,18 @@ import msgspec
 from gpusched.runtime import READY_DIRECTORY, ready_name
 from tests.cli.command import Command
 
-__all__ = ["Launched", "Launches"]
+__all__ = ["Launched", "Launches", "progress_in"]
 
 ROOT = Path(__file__).parents[2]
 WHOLE_TEST_S = 1140.0
 """All waits of one test together, which starts TensorFlow several times: less than pytest lets it take, 1200 s."""
+
+
+def progress_in(folder: Path) -> list[dict[str, Any]]:
+    """What was reported so far; the last line may be half written."""
+    path = folder / "progress.jsonl"
+    whole = path.read_text().rpartition("\n")[0] if path.exists() else ""
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 class Launched:
@@ -60,9 +67,7 @@ class Launched:
         return next((replica for replica in replicas if replica["name"] == name), {})
 
     def progress(self) -> list[dict[str, Any]]:
-        path = self.folder / "progress.jsonl"
-        whole = path.read_text().rpartition("\n")[0] if path.exists() else ""  # a line may be half written
-        return [json.loads(line) for line in whole.splitlines()]
+        return progress_in(self.folder)
 
     def replicas_told(self) -> set[str]:
         """The names of which the progress has said something."""

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from tests.cli.command import Command
-from tests.workloads.launched import WHOLE_TEST_S, Launched, Launches
+from tests.workloads.launched import WHOLE_TEST_S, Launched, Launches, progress_in
 from workloads.snake.checkpoint import Counts, save
 from workloads.snake.networks import build
 from workloads.snake.record import Row, read_rows
@@ -72,9 +72,7 @@ class Replicas:
         return (self.run_dir / f"{name}.log").read_text()
 
     def progress(self) -> list[dict[str, object]]:
-        path = self.run_dir / "progress.jsonl"
-        whole = path.read_text().rpartition("\n")[0] if path.exists() else ""  # a line may be half written
-        return [json.loads(line) for line in whole.splitlines()]
+        return progress_in(self.run_dir)
 
     def wait_for(self, what: Callable[[], bool]) -> None:
         while not what():
