@@ -10,6 +10,9 @@ PROCS   ?= 4
 # Tests wait more than they compute, so there is one more of them at a time than CPUs. Tests on clusters run by themselves, as each fills the host.
 SIDE    ?= $(shell echo $$(($$(nproc) + 1)))
 
+# Images of containers set it; the tests start thousands of processes, which would each compile all that they import.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-gpu test-clusters check structure lint format types lock bench bench-quick pictures sdist wheel release-check clean .venv-ray
 

@@ -1,4 +1,5 @@
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -6,6 +7,7 @@ import pytest
 
 from tests.api.session import Session
 from tests.cli.command import Command
+from tests.patience import until
 
 
 @pytest.fixture
@@ -18,6 +20,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Command
     for name, value in one.env.items():
         monkeypatch.setenv(name, value)
     yield one
+    until(lambda: "executor-" not in str(threading.enumerate()), "executors have ended")
     one.end()
 
 
