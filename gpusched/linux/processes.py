@@ -42,7 +42,7 @@ STOP_PASSED_ON = signal.SIGUSR2
 
 _PR_SET_PDEATHSIG = 1  # prctl(2), linux/prctl.h
 _PR_SET_CHILD_SUBREAPER = 36
-_LONGEST_PAUSE_S = 0.5
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.005, 0.5
 _PRCTL = ctypes.CDLL(None, use_errno=True).prctl  # bound once: a forked child must not load libraries
 
 
@@ -169,9 +169,17 @@ def scan_below(pid: int, spared: Callable[[Process], bool] = _no_process) -> lis
     return [one for one in found if one.pid not in dead]
 
 
+def _all_children(pid: int) -> list[tuple[int, list[bytes] | None]]:
+    """Return the children of a process with what /proc shows of each; None: it is gone by now."""
+    if _lists_children(pid):
+        return [(child, _stat(child)) for child in _children(pid)]
+    every = ((int(entry), _stat(int(entry))) for entry in os.listdir("/proc") if entry.isdigit())  # noqa: PTH208 (pathlib is heavy)
+    return [(child, fields) for child, fields in every if fields is not None and int(fields[1]) == pid]
+
+
 def _walk(pid: int, spared: Callable[[Process], bool]) -> Iterator[Process]:
     """Yield the processes of `below` as they are found, so that none has much time to change before it is signalled."""
-    if not os.path.exists(f"/proc/{pid}/task/{pid}/children"):  # noqa: PTH110 (a kernel without CONFIG_PROC_CHILDREN)
+    if not _lists_children(pid):
         yield from scan_below(pid, spared)
         return
     waiting, seen = _children(pid), set[int]()
@@ -181,6 +189,11 @@ def _walk(pid: int, spared: Callable[[Process], bool]) -> Iterator[Process]:
         if fields is not None and not _is_dead(fields) and not spared(one := Process(child, fields)):
             yield one
             waiting += _children(child)
+
+
+def _lists_children(pid: int) -> bool:
+    """Return whether /proc shows the children of processes: a kernel without CONFIG_PROC_CHILDREN does not."""
+    return os.path.exists(f"/proc/{pid}/task/{pid}/children")  # noqa: PTH110 (pathlib is heavy)
 
 
 def _children(pid: int) -> list[int]:
@@ -247,7 +260,7 @@ def kill_descendants(patience_s: float, spared: Callable[[Process], bool] = _no_
     live.
     """
     deadline = time.monotonic() + patience_s
-    pause_s, halted_before = 0.005, set[tuple[int, int]]()
+    pause_s, halted_before = _SHORTEST_PAUSE_S, set[tuple[int, int]]()
     while True:
         left = _halt_below(os.getpid(), spared, halted_before)
         fresh = [one for one in left if (one.pid, one.start) not in halted_before]
@@ -255,13 +268,13 @@ def kill_descendants(patience_s: float, spared: Callable[[Process], bool] = _no_
         late = time.monotonic() > deadline
         for one in left if late or not fresh else ():
             _send(one.pid, signal.SIGKILL)
-        if _reap_all() or not (left or scan_below(os.getpid(), spared)):
+        if _reap_all() or _are_spared(spared):
             return True
         if late:
             return False
         if not fresh:
             time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S) if left else _SHORTEST_PAUSE_S  # none: it changed its pid
 
 
 def _halt_below(pid: int, spared: Callable[[Process], bool], before: Container[tuple[int, int]]) -> list[Process]:
@@ -272,6 +285,17 @@ def _halt_below(pid: int, spared: Callable[[Process], bool], before: Container[t
             _send(one.pid, signal.SIGSTOP)
         found.append(one)
     return found
+
+
+def _are_spared(spared: Callable[[Process], bool]) -> bool:
+    """Return whether each child of this process, a subreaper, lives and is `spared`: nothing else is below it then.
+
+    One that has ended may have left another, which came to the list after it was read.
+    """
+    children = _all_children(os.getpid())
+    return bool(children) and all(
+        fields is not None and not _is_dead(fields) and spared(Process(pid, fields)) for pid, fields in children
+    )
 
 
 def _send(pid: int, number: int) -> None:

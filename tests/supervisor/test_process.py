@@ -14,7 +14,7 @@ import pytest
 
 from gpusched.execution.spec import Start
 from gpusched.linux import processes
-from gpusched.linux.processes import become_subreaper, below, kill_descendants, scan_below
+from gpusched.linux.processes import become_subreaper, below, has_children, kill_descendants, scan_below
 from gpusched.supervisor.process import Children
 from tests.patience import PATIENCE_S, until
 from tests.supervisor.specs import python, replica
@@ -43,7 +43,8 @@ def alone(action: Callable[[], Any]) -> Any:
             os.write(writer, json.dumps(action()).encode())
             code = 0
         finally:
-            kill_descendants(PATIENCE_S)
+            if not kill_descendants(PATIENCE_S):
+                code = 1
             os._exit(code)
     os.close(writer)
     with os.fdopen(reader, "rb") as answer:
@@ -142,6 +143,34 @@ def test_what_changes_its_pid_all_the_while_is_killed() -> None:
         pid = start(Children(), (sys.executable, "-c", CHANGING))
         until(lambda: reaped() and len(below(os.getpid())) > 3, f"all below {pid} run")
         gone = kill_descendants(PATIENCE_S)
-        return [gone, len(scan_below(os.getpid()))]
+        return [gone, has_children()]
 
-    assert alone(kill) == [True, 0]
+    assert alone(kill) == [True, False]
+
+
+def test_what_changed_its_pid_before_each_look_is_not_taken_for_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kill() -> list[bool]:
+        start(Children(), ("sleep", "1000"))
+        walk, looks = processes._walk, iter(range(3))
+        monkeypatch.setattr(processes, "scan_below", lambda *_: [])
+        monkeypatch.setattr(processes, "_walk", lambda *given: () if next(looks, None) is not None else walk(*given))
+        gone = kill_descendants(PATIENCE_S)
+        return [gone, has_children()]
+
+    assert alone(kill) == [True, False]
+
+
+@pytest.mark.parametrize("lists_children", [True, False])
+def test_all_but_what_is_spared_is_killed(monkeypatch: pytest.MonkeyPatch, *, lists_children: bool) -> None:
+    def kill() -> bool:
+        living = start(Children(), ("sh", "-c", "sleep 1000 & wait"))
+        until(lambda: len(scan_below(os.getpid())) == 2, "both run")
+        start(Children(), (sys.executable, "-c", CHANGING))
+        until(lambda: reaped() and len(below(os.getpid())) > 5, "all run")
+        exists = os.path.exists
+        if not lists_children:
+            monkeypatch.setattr(os.path, "exists", lambda path: not str(path).endswith("children") and exists(path))
+        gone = kill_descendants(PATIENCE_S, lambda one: one.pid == living)
+        return gone and [one.parent for one in scan_below(os.getpid())] == [os.getpid(), living]
+
+    assert alone(kill)
