@@ -7,11 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
+from gpusched.linux.processes import Process, below, command_line, start_time
 from tests.patience import until
-from tests.stress.__main__ import ROOT
+from tests.stress.__main__ import LOOPS, ROOT
 
 pytestmark = pytest.mark.slow
 SCRIPT = ROOT / "scripts" / "stress-tests"
@@ -48,6 +48,11 @@ def start(logs: Path, *words: str) -> "subprocess.Popen[str]":
     return subprocess.Popen([SCRIPT, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
 
 
+def living(processes: list[Process]) -> list[Process]:
+    """Return which live: what has ended and was not waited for does not."""
+    return [one for one in processes if start_time(one.pid) == one.start]
+
+
 def test_the_table_names_what_failed_and_what_died_of_what(tmp_path: Path) -> None:
     path = tmp_path / "test_troubled.py"
     path.write_text(TROUBLED)
@@ -73,12 +78,12 @@ def test_ctrl_c_ends_the_tests_and_the_busy_loops(tmp_path: Path) -> None:
     path.write_text(f"import time\n\ndef test_waits():\n    open({str(runs)!r}, 'w').close()\n    time.sleep(1000)\n")
     with start(tmp_path, "1", str(path)) as process:
         until(runs.exists, "the test runs")
-        below = psutil.Process(process.pid).children(recursive=True)
+        left = below(process.pid)
         process.send_signal(signal.SIGINT)
         told, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert "rounds: 1, tests that failed: 0" in told
-    until(lambda: not [one for one in below if one.is_running()], f"none of {below} is left")
+    until(lambda: not living(left), "none of its processes is left")
 
 
 def test_the_busy_loops_end_also_where_the_script_is_killed(tmp_path: Path) -> None:
@@ -86,12 +91,12 @@ def test_the_busy_loops_end_also_where_the_script_is_killed(tmp_path: Path) -> N
     path.write_text(f"import time\n\ndef test_waits():\n    open({str(runs)!r}, 'w').close()\n    time.sleep(1000)\n")
     with start(tmp_path, "1", str(path)) as process:
         until(runs.exists, "the test runs")
-        below = psutil.Process(process.pid).children(recursive=True)
+        started = below(process.pid)
+        loops = [one for one in started if "getppid" in command_line(one.pid)]
         process.kill()
-    loops = [one for one in below if one.is_running() and "getppid" in " ".join(one.cmdline())]
+    assert len(loops) == LOOPS
     try:
-        until(lambda: not [one for one in loops if one.is_running()], f"none of {loops} is left")
+        until(lambda: not living(loops), "none of the loops is left")
     finally:
-        for one in below:
-            if one.is_running():
-                one.kill()
+        for one in living(started):
+            os.kill(one.pid, signal.SIGKILL)
