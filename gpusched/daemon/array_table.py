@@ -91,6 +91,10 @@ class ArrayTable:
         room = most if at_most is None else min(most, at_most - len(progress.live))
         return list(islice(self.waiting(job_id), max(0, room)))
 
+    def has_begun(self, job_id: str) -> bool:
+        """Return whether all its members have begun, and no more may come."""
+        return not self.is_open(job_id) and next(self.waiting(job_id), None) is None
+
     def is_open(self, job_id: str) -> bool:
         """Return whether more members may come."""
         return self._arrays[job_id].array.open

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.command import Command
+from tests.cli.foreground import running
 from tests.cli.queue import ONE_GPU, queue, until_state
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 
 
 def submit(command: Command, *words: str, argv: tuple[str, ...] = ("sleep", "600")) -> str:
@@ -67,6 +68,36 @@ def test_a_command_that_waits_gets_another_amount_and_starts_where_that_fits(com
 
     until_state(command, name, "running")
     until(lambda: command.run("logs", name).stdout.endswith("|1024\n"), "each of its two processes has half of it")
+
+
+def test_a_command_that_waits_in_the_foreground_gets_another_amount_and_starts(command: Command) -> None:
+    full = queue(command, *ONE_GPU, "--memory", "12GiB", "--", "sleep", "600")
+    until_state(command, full, "running")
+    shows = ("sh", "-c", "echo $GPUSCHED_MEMORY_LIMIT_MIB")
+    with running(command, "run", *ONE_GPU, "--name", "mine", "--memory", "12GiB", "--", *shows) as process:
+        until(lambda: "queued" in command.run("ps", "mine").stdout, "it waits")
+        told = command.run("edit", "mine", "--memory", "2GiB")
+        assert told.returncode == 0, told.stderr
+        assert process.communicate(timeout=PATIENCE_S)[0] == "2048\n"
+    assert process.returncode == 0
+
+
+def test_an_array_is_changed_for_those_of_its_members_that_wait(command: Command) -> None:
+    amount, some = ("--memory", "2GiB", "--at-most", "1"), ("--hold", "--param", "x=1,2")
+    swept = command.run("sweep", "-d", *ONE_GPU, *amount, *some, "--", *SHOWS, "{x}")
+    assert swept.returncode == 0, swept.stderr
+    name = swept.stdout.split()[0]
+    members = f"{name}[0]", f"{name}[1]"
+    assert command.run("edit", name, "--memory", "3GiB", "--priority", "2").returncode == 0
+    command.run("release", name)
+    until(lambda: command.run("logs", members[0]).stdout.endswith("|3072\n"), "it has what was changed")
+    assert job(command, members[0])["priority"] == 2
+
+    assert command.run("edit", name, "--memory", "4GiB").returncode == 0
+    command.run("stop", members[0])
+    until(lambda: command.run("logs", members[1]).stdout.endswith("|4096\n"), "it has what was changed since")
+    told = command.run("edit", name, "--memory", "2GiB")
+    assert (told.returncode, f"all members of {name} have begun" in told.stderr) == (2, True), told.stderr
 
 
 def test_the_same_is_queued_again_with_another_amount(command: Command) -> None:
