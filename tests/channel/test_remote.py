@@ -2,16 +2,20 @@
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
 import pytest
 
-from gpusched.channel import Actor, ChannelError, Learner, LearnerGone, Limits
+from gpusched.channel import Actor, ChannelError, Learner, LearnerGone, Limits, actor_protocol
+from gpusched.channel.actor_protocol import ActorProtocol
 from gpusched.channel.messages import Welcome, encode_header
 from gpusched.channel.network import NetworkSocket
+from gpusched.channel.transport import ClientSocket, Part, Route, Wake
+from gpusched.channel.values import Speaker
 from gpusched.errors import NotFound, UsageError
 from gpusched.joining.invitation import (
     PROTOCOL,
@@ -255,6 +259,52 @@ def test_an_actor_that_hears_of_no_learner_gives_up_when_its_patience_ends(
     with Actor() as actor, pytest.raises(LearnerGone, match="nothing came from the learner for 1 s"):
         actor.weights(timeout=PATIENCE_S)
     assert (run_dir / LEARNER_LOST).exists()
+
+
+class Silent(ClientSocket):
+    """A way to a learner from which nothing comes."""
+
+    descriptor = -1
+
+    def receive(self) -> None:
+        return None
+
+    def send(self, route: Route, parts: Sequence[Part]) -> bool:  # noqa: ARG002
+        return False
+
+    def writable(self) -> bool:
+        return False
+
+    def reconnect(self) -> None:
+        return
+
+    def close(self) -> None:
+        pass
+
+
+class Waiting(ActorProtocol):
+    """An actor that waits for its learner, turn by turn."""
+
+    turn = ActorProtocol._turn
+
+    def notify(self) -> None:
+        pass
+
+
+def test_what_an_actor_was_halted_is_no_time_in_which_nothing_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(actor_protocol, "time", SimpleNamespace(monotonic=lambda: now))
+    speaker = Speaker("actor.0", elsewhere=True, patience_s=900.0, first_s=900.0)
+    actor = Waiting(Silent(), Wake(), speaker, Limits())
+    now += 5000.0
+    actor.turn()
+    assert actor.gone is None, "what came meanwhile is still to be read"
+    began = now
+    while actor.gone is None and now < began + 2000.0:
+        now += 0.5
+        actor.turn()
+    assert "nothing came from the learner for 900 s" in str(actor.gone)
+    assert 900.0 < now - began < 905.0
 
 
 def test_a_key_that_is_not_let_in_ends_the_actor(endpoint: str, keys: Path) -> None:
