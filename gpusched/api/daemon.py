@@ -27,11 +27,13 @@ from gpusched.control.messages import Drain, Drained, Ping, Pong, Shutdown
 from gpusched.control.place import control_socket, is_locked, listener
 from gpusched.errors import HostFault, NoDaemon, ProtocolError
 from gpusched.interpreter import own_command
+from gpusched.linux.processes import command_line
 from gpusched.settings import load_settings, queue_settings
 
 __all__ = ["DaemonState", "Drained", "drain", "run", "start", "state", "stop", "undrain"]
 
 _END_PATIENCE_S: Final = 10.0
+_MODULE: Final = "gpusched.daemon"
 _Text = Annotated[str, msgspec.Meta(max_length=1000)]  # of a request to the daemon
 
 
@@ -46,7 +48,7 @@ def run() -> NoReturn:
     environ = daemon_environment(load_settings(os.environ))
     sys.stdout.flush()
     os.chdir("/")
-    os.execve(sys.executable, own_command("gpusched.daemon"), environ)  # noqa: S606
+    os.execve(sys.executable, own_command(_MODULE), environ)  # noqa: S606
 
 
 def start() -> bool:
@@ -81,13 +83,28 @@ def stop(*, kill: bool = False) -> None:
     except NoDaemon:
         if not kill or pid is None:
             raise
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        _kill(pid)
     deadline = time.monotonic() + _END_PATIENCE_S
     while listener(socket) is not None or is_locked(settings):
         if time.monotonic() > deadline:
             raise HostFault(f"the daemon, process {pid}, does not end", "end it with: gpusched daemon stop --kill")
         time.sleep(0.01)
+
+
+def _kill(pid: int) -> None:
+    """Kill a daemon. Raises HostFault where the process is none: it may have ended, and its pid be another's."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if _MODULE not in command_line(pid):
+            problem = f"process {pid} is no daemon of gpusched: that has ended, or runs in a container"
+            raise HostFault(problem, "end the daemon where it runs")
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+    finally:
+        os.close(process)
 
 
 def state() -> DaemonState:

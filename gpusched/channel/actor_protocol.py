@@ -282,7 +282,7 @@ class ActorProtocol:
 
     def _check_network(self, now: float) -> None:
         """Give up where waiting has no use: with a key that is not let in, or when no learner sends anything."""
-        if now - self._check_at > _CHECK_S:  # this process was halted, and nobody has read what came meanwhile
+        if now - self._check_at > _CHECK_S:  # this process was halted, and has not read what came meanwhile
             self._awake_at = now
         self._check_at = now + _CHECK_S
         key = self._speaker.key

@@ -26,10 +26,10 @@ def outliving(directory: str) -> Callable[[Process], bool]:
 
     The other job must be of the same state directory, and no command that is attached to a process of this one.
     """
-    daemon, jobs = _daemon_of(directory), os.path.dirname(os.path.abspath(directory))  # noqa: PTH100, PTH120
+    daemon, own = _daemon_of(directory), os.fsencode(os.path.abspath(directory))  # noqa: PTH100
 
     def outlives(one: Process) -> bool:
-        return one.pid == daemon or (one.pid == one.session and _is_guard(one.pid, os.fsencode(jobs)))
+        return one.pid == daemon or (one.pid == one.session and _is_other_guard(one.pid, own))
 
     return outlives
 
@@ -42,13 +42,14 @@ def is_supervisor_above(pid: int) -> bool:
     return above == pid and _SUPERVISOR in _argv(pid)
 
 
-def _is_guard(pid: int, jobs: bytes) -> bool:
-    """Return whether a process is the guard of a detached job in `jobs`: its arguments are, and its lock agrees."""
+def _is_other_guard(pid: int, own: bytes) -> bool:
+    """Return whether a process is the guard of another detached job beside `own`: by its arguments, and its lock."""
     argv = _argv(pid)
     if _SUPERVISOR not in argv[:-3]:
         return False
     options, (directory, nonce) = argv[argv.index(_SUPERVISOR) + 1 : -3], argv[-3:-1]
-    if any(word.startswith(b"--attached") for word in options) or os.path.dirname(directory) != jobs:  # noqa: PTH120
+    beside = directory != own and os.path.dirname(directory) == os.path.dirname(own)  # noqa: PTH120
+    if not beside or any(word.startswith(b"--attached") for word in options):
         return False
     lock = os.fsdecode(directory + b"/guard.lock")
     try:

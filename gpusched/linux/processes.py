@@ -27,10 +27,10 @@ __all__ = [
     "inherited",
     "kill_descendants",
     "parent",
-    "scan_below",
     "seconds_since_boot",
     "set_death_signal",
     "start_time",
+    "still_below",
     "wake",
 ]
 
@@ -130,14 +130,23 @@ def inherited() -> list[int]:
 
 
 class Process:
-    """One process as /proc shows it: its pid, parent, process group and session; `start` in clock ticks since boot."""
+    """One process as /proc shows it: its pid, parent, process group and session; `start` in clock ticks since boot.
 
-    __slots__ = ("group", "parent", "pid", "session", "start")
+    `dead`: it has ended and is to be waited for.
+    """
+
+    __slots__ = ("dead", "group", "parent", "pid", "session", "start")
 
     def __init__(self, pid: int, fields: list[bytes]) -> None:
         self.pid = pid
         self.parent, self.group, self.session = (int(field) for field in fields[1:4])
         self.start = int(fields[19])
+        self.dead = _is_dead(fields)
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """What no other process of this boot has: its pid and its start."""
+        return self.pid, self.start
 
 
 def _no_process(_one: Process) -> bool:
@@ -147,53 +156,60 @@ def _no_process(_one: Process) -> bool:
 def below(pid: int, spared: Callable[[Process], bool] = _no_process) -> list[Process]:
     """Return all processes below `pid`, zombies left out, parents before their children; read by what each started.
 
-    What is `spared` is left out as well, with all below it. One may be missing whose sibling ended at this moment, and
-    of what is not below a subreaper one whose parent did: scan_below finds these, and reads every process of the host.
+    What is `spared` is left out as well, with all below it. What changes its pid at this moment, as a program that
+    forks and ends, may be missing: see still_below.
     """
     return list(_walk(pid, spared))
 
 
-def scan_below(pid: int, spared: Callable[[Process], bool] = _no_process) -> list[Process]:
-    """Return the same as `below`, by the parents of all processes of the host."""
-    children: dict[int, list[Process]] = {}
-    dead = set()
-    for entry in os.listdir("/proc"):  # noqa: PTH208 (pathlib is heavy)
-        fields = _stat(int(entry)) if entry.isdigit() else None
-        if fields is not None:
-            children.setdefault(int(fields[1]), []).append(Process(int(entry), fields))
-            if _is_dead(fields):
-                dead.add(int(entry))
-    found = [one for one in children.get(pid, ()) if not spared(one)]
-    for one in found:
-        found += [child for child in children.get(one.pid, ()) if not spared(child)]
-    return [one for one in found if one.pid not in dead]
+def still_below(
+    pid: int, seen_dead: set[tuple[int, int]], spared: Callable[[Process], bool] = _no_process
+) -> list[Process]:
+    """Return the same as `below` for `pid`, a subreaper, with its dead children: nothing at all if nothing is left.
 
-
-def _all_children(pid: int) -> list[tuple[int, list[bytes] | None]]:
-    """Return the children of a process with what /proc shows of each; None: it is gone by now."""
-    if _lists_children(pid):
-        return [(child, _stat(child)) for child in _children(pid)]
-    every = ((int(entry), _stat(int(entry))) for entry in os.listdir("/proc") if entry.isdigit())  # noqa: PTH208 (pathlib is heavy)
-    return [(child, fields) for child, fields in every if fields is not None and int(fields[1]) == pid]
+    A child that has ended may have left another, which came to the list of children after that was read. So the dead
+    are returned once, and kept in `seen_dead`: what they left is found by the next call.
+    """
+    found = list(_walk(pid, spared))
+    known = {one.pid for one in found}
+    for child in _lister(pid)(pid):
+        fields = None if child in known else _stat(child)
+        if fields is None:
+            continue
+        one = Process(child, fields)
+        if one.dead and one.identity not in seen_dead:
+            seen_dead.add(one.identity)
+            found.append(one)
+        elif not one.dead and not spared(one):
+            found.append(one)
+    return found
 
 
 def _walk(pid: int, spared: Callable[[Process], bool]) -> Iterator[Process]:
     """Yield the processes of `below` as they are found, so that none has much time to change before it is signalled."""
-    if not _lists_children(pid):
-        yield from scan_below(pid, spared)
-        return
-    waiting, seen = _children(pid), set[int]()
+    children, seen = _lister(pid), {pid}
+    waiting = [*children(pid)]
     for child in waiting:
         fields = None if child in seen else _stat(child)
+        if fields is None or int(fields[1]) not in seen:  # the pid is another's by now
+            continue
         seen.add(child)
-        if fields is not None and not _is_dead(fields) and not spared(one := Process(child, fields)):
+        one = Process(child, fields)
+        if not (one.dead or spared(one)):
             yield one
-            waiting += _children(child)
+            waiting += children(child)
 
 
-def _lists_children(pid: int) -> bool:
-    """Return whether /proc shows the children of processes: a kernel without CONFIG_PROC_CHILDREN does not."""
-    return os.path.exists(f"/proc/{pid}/task/{pid}/children")  # noqa: PTH110 (pathlib is heavy)
+def _lister(pid: int) -> Callable[[int], list[int]]:
+    """Return what gives the children of a process: the kernel's lists, or, where it has none, one reading of /proc."""
+    if os.path.exists(f"/proc/{pid}/task/{pid}/children"):  # noqa: PTH110 (a kernel with CONFIG_PROC_CHILDREN)
+        return _children
+    table: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):  # noqa: PTH208 (pathlib is heavy)
+        fields = _stat(int(entry)) if entry.isdigit() else None
+        if fields is not None:
+            table.setdefault(int(fields[1]), []).append(int(entry))
+    return lambda parent: table.get(parent, [])
 
 
 def _children(pid: int) -> list[int]:
@@ -260,15 +276,15 @@ def kill_descendants(patience_s: float, spared: Callable[[Process], bool] = _no_
     live.
     """
     deadline = time.monotonic() + patience_s
-    pause_s, halted_before = _SHORTEST_PAUSE_S, set[tuple[int, int]]()
+    pause_s, halted_before, seen_dead = _SHORTEST_PAUSE_S, set[tuple[int, int]](), set[tuple[int, int]]()
     while True:
         left = _halt_below(os.getpid(), spared, halted_before)
-        fresh = [one for one in left if (one.pid, one.start) not in halted_before]
-        halted_before.update((one.pid, one.start) for one in fresh)
+        fresh = [one for one in left if one.identity not in halted_before]
+        halted_before.update(one.identity for one in fresh)
         late = time.monotonic() > deadline
         for one in left if late or not fresh else ():
             _send(one.pid, signal.SIGKILL)
-        if _reap_all() or _are_spared(spared):
+        if _reap_all() or not (left or still_below(os.getpid(), seen_dead, spared)):
             return True
         if late:
             return False
@@ -281,21 +297,10 @@ def _halt_below(pid: int, spared: Callable[[Process], bool], before: Container[t
     """Halt each process below `pid` that was not halted `before`, as soon as it is found; return all of them."""
     found = []
     for one in _walk(pid, spared):
-        if (one.pid, one.start) not in before:
+        if one.identity not in before:
             _send(one.pid, signal.SIGSTOP)
         found.append(one)
     return found
-
-
-def _are_spared(spared: Callable[[Process], bool]) -> bool:
-    """Return whether each child of this process, a subreaper, lives and is `spared`: nothing else is below it then.
-
-    One that has ended may have left another, which came to the list after it was read.
-    """
-    children = _all_children(os.getpid())
-    return bool(children) and all(
-        fields is not None and not _is_dead(fields) and spared(Process(pid, fields)) for pid, fields in children
-    )
 
 
 def _send(pid: int, number: int) -> None:

@@ -15,7 +15,6 @@ import signal
 import sys
 
 from gpusched.execution.guard_lock import BEGUN
-from gpusched.execution.relatives import outliving
 from gpusched.leases.locks import GrantError, LockHeldError, take_over
 from gpusched.linux.file_locks import lock
 from gpusched.linux.processes import (
@@ -23,17 +22,16 @@ from gpusched.linux.processes import (
     STOP_PASSED_ON,
     become_subreaper,
     inherited,
-    kill_descendants,
     set_death_signal,
     wake,
 )
 from gpusched.linux.regular_files import open_regular, read_regular
+from gpusched.supervisor.leftovers import kill_leftovers
 
 __all__ = ["guard"]
 
 _FORWARDED = (signal.SIGTERM, signal.SIGINT)
 _WATCHED = (*_FORWARDED, signal.SIGCHLD, signal.SIGHUP)
-_PATIENCE_S = 5.0
 _LOCK_PATIENCE_S = 20.0
 _NOT_STARTED = 5
 _MOST_NONCE = 200
@@ -72,8 +70,9 @@ def guard(path: str, nonce: str, *, streams: tuple[int, int, int] | None = None,
         for descriptor in {*streams, *inherited()}:  # a reader of the command's output waits for an end
             os.close(descriptor)
     status = _watch(supervisor)
-    gone = kill_descendants(_PATIENCE_S, outliving(path))
-    _mark_lost(path, supervisor, status)
+    gone = kill_leftovers(path)
+    with contextlib.suppress(Exception):  # whatever is wrong with the directory or with what this imports
+        _mark_lost(path, supervisor, status)
     if not gone:
         _go_on_killing(path)
     _remove_socket(path)
@@ -151,7 +150,7 @@ def _drop(lease: str) -> None:
     try:
         os.unlink(lease)  # noqa: PTH108
     except OSError as error:
-        print(error, file=sys.stderr)
+        _log(str(error))
 
 
 def _supervise(path: str, me: int, streams: tuple[int, int, int] | None) -> int:
@@ -195,18 +194,20 @@ def _watch(supervisor: int) -> int:
             if not reported:
                 reported = True
                 how = f"by signal {os.WSTOPSIG(status)}"
-                print(
-                    f"the supervisor, process {supervisor}, was halted {how}: it goes on", file=sys.stderr, flush=True
-                )
+                _log(f"the supervisor, process {supervisor}, was halted {how}: it goes on")
 
 
 def _go_on_killing(path: str) -> None:
     """Kill until no process is left, as long as it takes: until then the lease is held, which a device needs."""
-    print(
-        "some processes cannot be killed yet: the guard and the lease stay until they end", file=sys.stderr, flush=True
-    )
-    while not kill_descendants(_PATIENCE_S, outliving(path)):
+    _log("some processes cannot be killed yet: the guard and the lease stay until they end")
+    while not kill_leftovers(path):
         continue
+
+
+def _log(text: str) -> None:
+    """Write a line to the supervisor's log; a disk that is full must not end the guard before it has killed."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def _remove_socket(path: str) -> None:
@@ -239,4 +240,4 @@ def _mark_lost(path: str, supervisor: int, status: int) -> None:
             directory.append_events([{"time": time.time(), "subject": "job", "after": "lost", "message": message}])
             directory.clear_tmp()
     except (HostFault, OSError) as error:
-        print(error, file=sys.stderr)
+        _log(str(error))

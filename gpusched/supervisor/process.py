@@ -18,7 +18,7 @@ import msgspec
 
 from gpusched.execution.spec import Start
 from gpusched.linux.attributes import apply_attributes, cpus_of_replica
-from gpusched.linux.processes import Process, below, boot_ticks, command_line, die_with, has_children, scan_below
+from gpusched.linux.processes import Process, below, boot_ticks, command_line, die_with, still_below
 from gpusched.zygote.client import ZygoteClient, ZygoteState
 
 __all__ = ["Children", "ProcessExit", "Spared", "SpawnError"]
@@ -26,6 +26,7 @@ __all__ = ["Children", "ProcessExit", "Spared", "SpawnError"]
 _KILL_PATIENCE_S: Final = 5.0
 """After that, what SIGKILL has not ended holds up its replica no longer; the end of the job tries again."""
 
+_READINGS: Final = 10
 _MOST_DESCRIBED: Final = 3
 _LONGEST_COMMAND: Final = 100
 
@@ -75,6 +76,7 @@ class Children:
         self._killed: dict[int, float] = {}
         self._asked: set[tuple[int, int]] = set()
         self._there_before: set[tuple[int, int]] = set()
+        self._seen_dead: set[tuple[int, int]] = set()
         self._sweep_began: int | None = None
 
     def spawn(self, starts: Sequence[Start]) -> list[int | SpawnError]:
@@ -136,7 +138,7 @@ class Children:
         if pid in self._running or pid in self._left:
             processes = self._below()
             if not self._asked:
-                self._there_before.update((one.pid, one.start) for one in processes)
+                self._there_before.update(one.identity for one in processes)
             self._ask(self._session(pid, processes))
 
     def kill(self, pid: int) -> str:
@@ -159,7 +161,7 @@ class Children:
             return []
         processes, exits = self._below(), []
         if not all(self._session(death.pid, processes) for death in (*fresh, *self._left.values())):
-            processes = self._scanned()  # an end gives a share back, so it must be certain
+            processes = self._still_below()  # an end gives a share back, so it must be certain
         for death in (*fresh, *self._left.values()):
             session = self._session(death.pid, processes)
             if not session or self._is_given_up(death.pid):
@@ -175,7 +177,7 @@ class Children:
 
     def strays(self) -> str:
         """Return a description of the processes that belong to no child any more, an empty text if there are none."""
-        return _described(self._strays(self._below()) or self._strays(self._scanned()))
+        return _described(self._strays(self._below()) or self._strays(self._still_below()))
 
     def ask_strays(self) -> str:
         """Send SIGTERM to each session of strays, once; return a description of all strays.
@@ -188,9 +190,9 @@ class Children:
             self._sweep_began = boot_ticks()
         strays = self._strays(self._below())
         if not (strays or self._running or self._left):
-            strays = self._strays(self._scanned())
+            strays = self._strays(self._still_below())
         for root in strays:
-            identity = (root.pid, root.start)
+            identity = root.identity
             is_old = identity in self._there_before or root.start < self._sweep_began
             if root.parent == os.getpid() and is_old and identity not in self._asked:
                 self._ask([one for one in strays if one.session == root.session])
@@ -199,12 +201,18 @@ class Children:
     def _below(self) -> list[Process]:
         return below(os.getpid(), self._spared())
 
-    def _scanned(self) -> list[Process]:
+    def _still_below(self) -> list[Process]:
         """Return the same and what `below` can miss, for what is decided once.
 
-        That is nothing where this process, a subreaper, has no child: then no other process of the host has to be read.
+        What has just ended is not shown: the next reading finds what it left. Only where something forks and ends all
+        the while, each reading meets another that is dead, and that stands for the one that lives.
         """
-        return scan_below(os.getpid(), self._spared()) if has_children() else []
+        found = list[Process]()
+        for _ in range(_READINGS):
+            found = still_below(os.getpid(), self._seen_dead, self._spared())
+            if not any(one.dead for one in found):
+                break
+        return found
 
     def _sessions(self, pid: int) -> set[int]:
         """Return the sessions whose processes are the child `pid` and what it started, as far as they are below us."""
@@ -229,7 +237,7 @@ class Children:
         return strays
 
     def _ask(self, processes: Sequence[Process]) -> None:
-        self._asked.update((one.pid, one.start) for one in processes)
+        self._asked.update(one.identity for one in processes)
         self._signal(processes, signal.SIGTERM)
         self._signal(processes, signal.SIGCONT)  # what is halted would not handle it
 

@@ -23,7 +23,7 @@ from gpusched.frameworks.recorder import MEMORY_DIRECTORY
 from gpusched.leases.directory import give_back
 from gpusched.linux.files import remove_tree
 from gpusched.linux.oom import OomKills, find_counter, read_counter
-from gpusched.linux.processes import become_subreaper, kill_descendants
+from gpusched.linux.processes import become_subreaper
 from gpusched.model.job import RemoteLearner
 from gpusched.model.status import REPLICA_TERMINAL, JobState, ReplicaState
 from gpusched.supervisor.attached_child import attached_child
@@ -45,6 +45,7 @@ from gpusched.supervisor.events import (
     event_of,
 )
 from gpusched.supervisor.learner_notices import LearnerNotices
+from gpusched.supervisor.leftovers import kill_leftovers
 from gpusched.supervisor.limit_watch import LimitWatch
 from gpusched.supervisor.machine import JOB, Machine
 from gpusched.supervisor.memory_errors import memory_that_ran_out
@@ -58,7 +59,6 @@ from gpusched.zygote.client import ZygoteState, start_zygote
 __all__ = ["Runner"]
 
 _LONGEST_SLEEP_S: Final = 5.0  # what the OOM counter is sampled by; else nothing happens in an idle job
-_SWEEP_PATIENCE_S: Final = 5.0
 _POLL_S: Final = 0.5  # the end of a process whose parent is another one wakes no sleeper
 _LAST_SAVE_PATIENCE_S: Final = 10.0
 _STARTS_PER_TURN: Final = 8  # so that a stop request never waits for all that have waited for the zygote
@@ -276,11 +276,8 @@ class Runner:
     def _pause_s(self) -> float:
         if self._signals or not all(map(self._is_held_back, self._spawns)):
             return 0.0
-        times = [
-            time
-            for time in (self._machine.deadline, self._recorder.due, self._limits.due, self._usage.due)
-            if time is not None
-        ]
+        dues = (self._machine.deadline, self._recorder.due, self._limits.due, self._usage.due)
+        times = [due for due in dues if due is not None]
         polls = self._left or self._machine.state is JobState.STOPPING
         return max(0.0, min([*times, self._now() + (_POLL_S if polls else _LONGEST_SLEEP_S)]) - self._now())
 
@@ -289,7 +286,7 @@ class Runner:
         if self._preload is not None:
             self._preload.close()
             self._recorder.set_note(None)
-        if not kill_descendants(_SWEEP_PATIENCE_S, outliving(str(self._directory.path))):
+        if not (gone := kill_leftovers(str(self._directory.path))):
             self._recorder.trouble("some processes of this job could not be killed")
         self._output.trim()
         self._directory.clear_tmp()
@@ -301,6 +298,8 @@ class Runner:
                 self._recorder.save_in_place(self._machine)
                 break
             self._wakeup.sleep(0.5)
+        while not gone and os.getppid() != self._guard:  # which is gone: no other process holds the lease until then
+            gone = kill_leftovers(str(self._directory.path))
         return state
 
     def _apply(self, event: Event) -> None:

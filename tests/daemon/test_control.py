@@ -156,6 +156,21 @@ def test_a_hung_daemon_is_told_of_and_can_be_killed(daemon: Daemon) -> None:
     assert daemon.pid == 0
 
 
+def test_whose_pid_a_lock_file_has_is_killed_only_if_it_is_a_daemon(daemon: Daemon) -> None:
+    """As where the daemon runs in a container with the same state directory: its pid is another process's here."""
+    daemon.state.mkdir(mode=0o700, parents=True)
+    with subprocess.Popen(["sleep", "1000"]) as other, (daemon.state / "daemon.lock").open("w") as file:
+        try:
+            file.write(str(other.pid))
+            file.flush()
+            assert lock(file.fileno(), 0)
+            told = daemon.command.run("daemon", "stop", "--kill")
+            assert (told.returncode, f"process {other.pid} is no daemon" in told.stderr) == (5, True), told.stderr
+            assert other.poll() is None
+        finally:
+            other.kill()
+
+
 def test_two_that_start_at_once_end_with_one_daemon(daemon: Daemon) -> None:
     both = [daemon.command.start("daemon", "start") for _ in range(3)]
     for one in both:

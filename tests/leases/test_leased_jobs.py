@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
 from gpusched.errors import HostFault
@@ -187,33 +188,77 @@ def switches(pid: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
 
 
-def test_a_guard_never_gives_up_what_it_cannot_kill_and_keeps_the_lease(
-    host: Host, leases: LeaseDirectory, freezer: Path
-) -> None:
-    one, hold = ready(host, leases)
-    script = "import sys, gpusched.supervisor.guard as g; g._PATIENCE_S = 0.01; sys.exit(g.guard(*sys.argv[1:]))"
+HURRIED_GUARD = """
+import sys
+from gpusched.supervisor import guard, leftovers, process
+leftovers._PATIENCE_S = process._KILL_PATIENCE_S = 0.01
+sys.exit(guard.guard(*sys.argv[1:]))
+"""
+
+
+@contextlib.contextmanager
+def with_a_process_that_cannot_be_killed(
+    host: Host, leases: LeaseDirectory, freezer: Path, log: Path
+) -> Iterator[tuple[Job, "subprocess.Popen[bytes]"]]:
+    """A job with a guard that does not wait for long, and writes to `log`. At the end what it forked can be killed."""
+    one, hold = ready(host, leases, ("sh", "-c", "sleep 1000 & wait"))
     nonce = prepare(one.directory, one.directory.read_spec())
-    with one.directory.supervisor_log.open("wb") as log:
-        argv = [sys.executable, "-c", script, str(one.directory.path), nonce]
-        guard = subprocess.Popen(argv, env=host.environ(one), stderr=log, start_new_session=True)
-    pid = one.wait_running("actor.0")
+    argv = [sys.executable, "-c", HURRIED_GUARD, str(one.directory.path), nonce]
+    with log.open("wb") as stream:
+        guard = subprocess.Popen(argv, env=host.environ(one), stderr=stream, start_new_session=True)
+    replica = psutil.Process(one.wait_running("actor.0"))
     hold.release()
-    (freezer / "cgroup.procs").write_text(str(pid))
+    until(replica.children, "it has forked")
+    (freezer / "cgroup.procs").write_text(str(replica.children()[0].pid))
     (freezer / "freezer.state").write_text("FROZEN")
     until(lambda: (freezer / "freezer.state").read_text() == "FROZEN\n", "it is frozen")
-
-    supervisor = one.status.supervisor_pid
-    assert supervisor is not None
-    os.kill(supervisor, signal.SIGKILL)
-    until(lambda: "cannot be killed yet" in one.directory.supervisor_log.read_text(), "the guard says so")
-    before = switches(guard.pid)
-    until(lambda: switches(guard.pid) > before + 20, "it has tried again and again")
-    assert held(leases) == HELD
-
+    yield one, guard
     (freezer / "freezer.state").write_text("THAWED")
+
+
+def supervisor_of(one: Job) -> int:
+    pid = one.status.supervisor_pid
+    assert pid is not None
+    return pid
+
+
+@pytest.mark.parametrize("disk_is_full", [False, True])
+def test_a_guard_never_gives_up_what_it_cannot_kill_and_keeps_the_lease(
+    host: Host, leases: LeaseDirectory, freezer: Path, tmp_path: Path, *, disk_is_full: bool
+) -> None:
+    log = Path("/dev/full") if disk_is_full else tmp_path / "log"
+    with with_a_process_that_cannot_be_killed(host, leases, freezer, log) as (one, guard):
+        supervisor = supervisor_of(one)
+        os.kill(supervisor, signal.SIGSTOP)
+        until(
+            lambda: psutil.Process(supervisor).status() != psutil.STATUS_STOPPED, "its guard has it go on, and says so"
+        )
+        os.kill(supervisor, signal.SIGKILL)
+        until(lambda: disk_is_full or "cannot be killed yet" in log.read_text(), "the guard says so")
+        until(lambda: one.status.state is JobState.LOST, "it is lost")
+        before = switches(guard.pid)
+        until(lambda: switches(guard.pid) > before + 20, "it has tried again and again")
+        assert held(leases) == HELD
+
     assert guard.wait(PATIENCE_S) == 1
     assert leases.read() == ()
     assert one.pids() == []
+
+
+def test_a_supervisor_whose_guard_is_gone_keeps_the_lease_until_all_are_killed(
+    host: Host, leases: LeaseDirectory, freezer: Path, tmp_path: Path
+) -> None:
+    with with_a_process_that_cannot_be_killed(host, leases, freezer, tmp_path / "log") as (one, guard):
+        supervisor = supervisor_of(one)
+        guard.kill()
+        guard.wait()
+        assert one.wait_ended().state is JobState.LOST
+        before = switches(supervisor)
+        until(lambda: switches(supervisor) > before + 20, "it has tried again and again")
+        assert held(leases) == HELD
+
+    one.wait_gone()
+    until(lambda: leases.read() == (), "the lease is free")
 
 
 def test_an_attempt_that_was_called_off_is_never_started(host: Host, leases: LeaseDirectory) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpusched.linux.oom import find_counter
+from gpusched.linux.processes import command_line
 from gpusched.model.status import ExitReason, JobState, ReplicaState
 from tests.patience import until
 from tests.supervisor.host import Host, Job, start
@@ -173,6 +174,31 @@ def test_processes_that_change_their_pids_all_the_while_are_gone_after_a_stop(ho
     one.wait_output("crowd.0", "all\n")
     before = set(one.pids())
     until(lambda: len(set(one.pids()) - before) > 60, "they have other pids")
+    one.stop()
+    one.wait_ended()
+    one.wait_gone()
+
+
+AS_A_GUARD = """
+words=$(tr "\\0" " " </proc/$PPID/cmdline)
+words=${words% }
+directory=${words% *}
+setsid sh -c 'echo begun; sleep 1000; :' gpusched.supervisor "${directory##* }" "${words##* }" &
+wait
+"""
+"""It starts a process with the arguments that its own job's guard has."""
+
+
+def arguments(one: Job) -> list[str]:
+    """The directory and the nonce that the guard was started with."""
+    return command_line(one.supervisor).split()[-2:]
+
+
+def test_what_has_the_arguments_of_its_own_jobs_guard_is_gone_after_a_stop(host: Host) -> None:
+    one = host.start(replica("odd.0", ("sh", "-c", AS_A_GUARD)))
+    one.wait_output("odd.0", "begun\n")
+    alike = [words for pid in one.pids() if (words := command_line(pid).split())[-2:] == arguments(one)]
+    assert [words[0] for words in alike].count("sh") == 1
     one.stop()
     one.wait_ended()
     one.wait_gone()

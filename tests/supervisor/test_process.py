@@ -4,6 +4,7 @@ import builtins
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,8 +15,8 @@ import pytest
 
 from gpusched.execution.spec import Start
 from gpusched.linux import processes
-from gpusched.linux.processes import become_subreaper, below, has_children, kill_descendants, scan_below
-from gpusched.supervisor.process import Children
+from gpusched.linux.processes import become_subreaper, below, has_children, kill_descendants, still_below
+from gpusched.supervisor.process import Children, ProcessExit
 from tests.patience import PATIENCE_S, until
 from tests.supervisor.specs import python, replica
 
@@ -32,6 +33,25 @@ time.sleep(1000)
 """Four processes that change their pids and sessions as fast as the kernel lets them."""
 
 
+FORKING = """
+import os
+if os.fork() == 0:
+    while True:
+        if os.fork() != 0:
+            os._exit(0)
+"""
+"""It ends, and leaves in its session a process whose pid changes as fast as the kernel lets it."""
+
+DEBUGGER = """
+import ctypes, sys
+ptrace = ctypes.CDLL(None).ptrace
+ptrace.argtypes, ptrace.restype = [ctypes.c_long] * 4, ctypes.c_long
+PTRACE_SEIZE = 0x4206
+print(ptrace(PTRACE_SEIZE, int(sys.stdin.readline()), 0, 0), flush=True)
+sys.stdin.readline()
+"""
+
+
 def alone(action: Callable[[], Any]) -> Any:
     """Return what `action` returns in a forked process that has no other children, and keeps none."""
     reader, writer = os.pipe()
@@ -43,8 +63,8 @@ def alone(action: Callable[[], Any]) -> Any:
             os.write(writer, json.dumps(action()).encode())
             code = 0
         finally:
-            while has_children():
-                kill_descendants(PATIENCE_S)
+            while not kill_descendants(PATIENCE_S):
+                continue
             os._exit(code)
     os.close(writer)
     with os.fdopen(reader, "rb") as answer:
@@ -114,7 +134,7 @@ def test_processes_are_found_by_what_each_thread_started() -> None:
     def look() -> int:
         start(Children(), (sys.executable, "-c", script))
         until(lambda: len(below(os.getpid())) == 2, "both are found")
-        return len(scan_below(os.getpid()))
+        return len(still_below(os.getpid(), set()))
 
     assert alone(look) == 2
 
@@ -122,7 +142,7 @@ def test_processes_are_found_by_what_each_thread_started() -> None:
 def test_where_the_kernel_does_not_list_children_all_processes_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     def look() -> int:
         start(Children(), ("sh", "-c", "sleep 1000 & wait"))
-        until(lambda: len(scan_below(os.getpid())) == 2, "both run")
+        until(lambda: len(below(os.getpid())) == 2, "both run")
         exists = os.path.exists
         monkeypatch.setattr(os.path, "exists", lambda path: not str(path).endswith("children") and exists(path))
         return len(below(os.getpid()))
@@ -152,12 +172,47 @@ def test_what_changed_its_pid_before_each_look_is_not_taken_for_gone(monkeypatch
     def kill() -> list[bool]:
         start(Children(), ("sleep", "1000"))
         walk, looks = processes._walk, iter(range(3))
-        monkeypatch.setattr(processes, "scan_below", lambda *_: [])
         monkeypatch.setattr(processes, "_walk", lambda *given: () if next(looks, None) is not None else walk(*given))
         gone = kill_descendants(PATIENCE_S)
         return [gone, has_children()]
 
     assert alone(kill) == [True, False]
+
+
+def test_what_left_a_process_that_changes_its_pid_has_not_ended_before_that_has() -> None:
+    def look() -> list[bool]:
+        children = Children()
+        start(children, (sys.executable, "-S", "-c", FORKING))
+        exits: list[ProcessExit] = []
+        while not exits:
+            exits += children.reap()
+        assert children.strays() == ""
+        for _ in range(1500):
+            exits += children.reap()
+        return [bool(one.left) for one in exits]
+
+    assert alone(look) == [True]
+
+
+def test_what_a_debugger_outside_holds_when_it_is_dead_is_gone() -> None:
+    argv = [sys.executable, "-S", "-c", DEBUGGER]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as debugger:
+        asked, told = debugger.stdin, debugger.stdout
+        assert asked is not None
+        assert told is not None
+
+        def kill() -> list[bool]:
+            os.write(asked.fileno(), b"%d\n" % start(Children(), ("sleep", "1000")))
+            holds = os.read(told.fileno(), 1) == b"0"
+            return [holds, kill_descendants(PATIENCE_S), has_children()]
+
+        try:
+            holds, gone, is_child = alone(kill)
+        finally:
+            debugger.kill()
+    if not holds:
+        pytest.skip("this host lets nobody debug what is not below it")
+    assert (gone, is_child) == (True, True)
 
 
 def kill_all_but_one(program: str) -> list[bool]:
