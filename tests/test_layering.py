@@ -77,6 +77,7 @@ def sources(folder: str) -> list[Path]:
     return sorted((ROOT / folder).rglob("*.py"))
 
 
+@cache
 def imports(path: Path) -> list[str]:
     tree = ast.parse(path.read_text())
     names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]

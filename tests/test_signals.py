@@ -14,6 +14,8 @@ SENDERS = {"kill", "killpg"}
 
 def kills_with_a_default(code: str) -> list[int]:
     """Return the lines on which os.kill or os.killpg gets `x or y`, or a number that is written out."""
+    if "os.kill" not in code:  # most files: to parse each takes seconds
+        return []
     return [
         call.lineno
         for call in ast.walk(ast.parse(code))

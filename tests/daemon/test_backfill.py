@@ -201,13 +201,20 @@ def test_whatever_ends_first_the_head_never_waits_for_one_that_passed_it(
     if head is None:
         return
     before, passed = _started_before_and_after(decision, head, jobs)
+    if not passed:
+        return
     names = sorted({one.job for one in (*leases, *before)})
-    for ended in all_ends(range(len(names) + len(used))):
+    for ended in all_ends(_that_end(names, used)):
         gone = {names[i] for i in ended if i < len(names)}
         there = host(*memory_mib, used=[0 if len(names) + i in ended else mib for i, mib in enumerate(used)])
         left = [one for one in (*leases, *before) if one.job not in gone]
         if fits(head, there, left):
             assert fits(head, there, [*left, *passed]), (ended, names)
+
+
+def _that_end(names: Sequence[str], used: Sequence[int]) -> list[int]:
+    """Return the numbers of all that may end: of the jobs, and behind them of what uses a device unleased."""
+    return [*range(len(names)), *(len(names) + i for i, mib in enumerate(used) if mib)]
 
 
 def _started_before_and_after(decision: Decision, head: Job, jobs: Sequence[Job]) -> tuple[list[Lease], list[Lease]]:
@@ -233,7 +240,7 @@ def test_harmless_is_what_trying_every_set_of_ends_says(
         return
     names = sorted({one.job for one in leases})
     harmful = False
-    for ended in all_ends(range(len(names) + len(used))):
+    for ended in all_ends(_that_end(names, used)):
         gone = {names[i] for i in ended if i < len(names)}
         there = host(*memory_mib, used=[0 if len(names) + i in ended else mib for i, mib in enumerate(used)])
         left = [one for one in leases if one.job not in gone]

@@ -1,7 +1,6 @@
 """What the daemon saves is there, whole, after any end; and it is small."""
 
 import random
-import signal
 import stat
 import subprocess
 import sys
@@ -152,9 +151,11 @@ def test_what_was_acknowledged_is_there_after_kill_9_at_any_time(tmp_path: Path)
             [sys.executable, str(STORE), "write", str(path)], cwd=ROOT, stdout=subprocess.PIPE
         ) as one:
             assert one.stdout is not None
-            lines = [one.stdout.readline() for _ in range(chance.randrange(10, 30))]
-            time.sleep(chance.random() / 100)
-            one.send_signal(signal.SIGKILL)
+            try:
+                lines = [one.stdout.readline() for _ in range(chance.randrange(10, 30))]
+                time.sleep(chance.random() / 100)
+            finally:
+                one.kill()
             told |= set((b"".join(lines) + one.stdout.read()).decode().splitlines())
         store = Store.open(path)
         jobs = [job for one in store.known_ids() if (job := store.job(one)) is not None]

@@ -283,7 +283,7 @@ def test_committers_that_race_and_are_killed_never_lease_more_than_there_is(
     def begin(seed: int) -> None:
         run_dir = tmp_path / f"job-{seed}"
         run_dir.mkdir()
-        running.append(fork.Process(target=take_and_leave, args=(leases.path, run_dir, seed, over)))
+        running.append(fork.Process(target=take_and_leave, args=(leases.path, run_dir, seed, over), daemon=True))
         running[-1].start()
 
     for seed in range(6):

@@ -1,15 +1,17 @@
 """A short soak, so that its driver stays sound: the command as a person types it, to its end and with Ctrl-C."""
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.patience import until
 from tests.soak.measure import read_samples
 from tests.stand_in.library import ROOT
 
@@ -20,11 +22,19 @@ pytestmark = [
 ]
 
 
-def soak(out: Path, *words: str) -> "subprocess.Popen[str]":
+@contextlib.contextmanager
+def soak(out: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
+    """A soak that is ended in order if a test of it fails, so that it leaves nothing."""
     argv = [sys.executable, "-m", "tests.soak", "--out", str(out), *words]
-    return subprocess.Popen(
+    with subprocess.Popen(
         argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
+    ) as running:
+        try:
+            yield running
+        finally:
+            if running.poll() is None:
+                os.killpg(running.pid, signal.SIGINT)
+                running.communicate()
 
 
 def left(out: Path) -> list[str]:
@@ -41,8 +51,8 @@ def left(out: Path) -> list[str]:
 
 
 def test_half_a_minute_of_a_mixed_life_holds_every_invariant(tmp_path: Path) -> None:
-    done = soak(tmp_path, "--hours", "0.008", "--per-minute", "60", "--harm", "0.25", "--seed", "2")
-    output, _ = done.communicate(timeout=360)
+    with soak(tmp_path, "--hours", "0.008", "--per-minute", "60", "--harm", "0.25", "--seed", "2") as done:
+        output, _ = done.communicate(timeout=360)
     assert done.returncode == 0, output
     assert "0 violations; what grew: nothing" in (tmp_path / "report.md").read_text()
     assert (tmp_path / "soak.png").exists()
@@ -51,14 +61,10 @@ def test_half_a_minute_of_a_mixed_life_holds_every_invariant(tmp_path: Path) -> 
 
 
 def test_ctrl_c_ends_it_with_the_report_so_far_and_leaves_nothing(tmp_path: Path) -> None:
-    running = soak(tmp_path, "--hours", "1", "--seed", "3")
-    log = tmp_path / "soak.log"
-    deadline = time.monotonic() + 60
-    while not (log.exists() and "run -d" in log.read_text()):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    os.killpg(running.pid, signal.SIGINT)
-    output, _ = running.communicate(timeout=360)
+    with soak(tmp_path, "--hours", "1", "--seed", "3") as running:
+        until(lambda: "run -d" in (tmp_path / "soak.log").read_text(), "something has been submitted", every_s=0.1)
+        os.killpg(running.pid, signal.SIGINT)
+        output, _ = running.communicate(timeout=360)
     assert running.returncode == 0, output
     assert "interrupted by Ctrl-C" in output
     assert left(tmp_path) == []

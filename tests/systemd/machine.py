@@ -154,7 +154,10 @@ class Machine:
         def is_up() -> bool:
             assert self._nspawn.poll() is None, self._console.read_text(errors="replace")[-3000:]
             with contextlib.suppress(AssertionError, psutil.NoSuchProcess):
-                return self.attempt("systemctl", "is-system-running").stdout.strip() in {"running", "degraded"}
+                return self.attempt("systemctl", "is-system-running", "--wait").stdout.strip() in {
+                    "running",
+                    "degraded",
+                }
             return False
 
         until(is_up, "the machine has booted")

@@ -21,6 +21,7 @@ class Taught:
     def __init__(self, network: Network = "small", inputs: Inputs = "frame", **given: float) -> None:
         settings = msgspec.convert({"network": network, "inputs": inputs} | given, Settings)
         self.model = build(network, inputs)
+        self.model.jit_compile = False  # what is saved is the same, and XLA takes seconds
         self.random = np.random.default_rng(1)
         self.teacher = ActorCritic(self.model, settings, self.random)
 
@@ -34,7 +35,7 @@ def fresh(network: Network = "small") -> keras.Model:
     return Taught(network).model
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # in random order the module's would be made for each test anew
 def model() -> keras.Model:
     return Taught().learn()
 
@@ -65,8 +66,9 @@ def test_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
 
 def test_a_network_can_be_loaded_without_knowing_its_kind(tmp_path: Path, model: keras.Model) -> None:
     save(tmp_path / "weights.npz", model, Counts(network="small"))
-    frames = VectorSnake(3, 0).frames
-    np.testing.assert_allclose(judge(load_network(tmp_path / "weights.npz")[0], frames)[0], judge(model, frames)[0])
+    again, frames = load_network(tmp_path / "weights.npz")[0], VectorSnake(3, 0).frames
+    again.jit_compile = False
+    np.testing.assert_allclose(judge(again, frames)[0], judge(model, frames)[0])
 
 
 def test_weights_of_another_network_than_the_file_says_are_unusable(tmp_path: Path, model: keras.Model) -> None:
@@ -76,10 +78,11 @@ def test_weights_of_another_network_than_the_file_says_are_unusable(tmp_path: Pa
 
 
 def test_what_a_network_sees_is_saved_with_it(tmp_path: Path) -> None:
-    model, games = build("small", "paths"), VectorSnake(3, 0)
+    model, games = Taught("small", "paths").model, VectorSnake(3, 0)
     counts = Counts(network="small", inputs="paths", steps=7)
     save(tmp_path / "weights.npz", model, counts)
     again, found = load_network(tmp_path / "weights.npz")
+    again.jit_compile = False
     assert found == counts
     for hunger in (games.hunger, games.hunger + np.uint8(90)):
         np.testing.assert_allclose(judge(again, games.frames, hunger)[0], judge(model, games.frames, hunger)[0])

@@ -21,7 +21,7 @@ from workloads.snake.training import Training
 @pytest.fixture
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Training:
     monkeypatch.setenv("GPUSCHED_RUN_DIR", str(tmp_path))
-    return Training(Settings(network="small"), tmp_path, 0)
+    return Training(Settings(network="small", inputs="frame"), tmp_path, 0)
 
 
 def test_without_matplotlib_the_weights_are_kept_and_it_says_what_is_missing(

@@ -105,7 +105,13 @@ def replicas(tmp_path: Path) -> Iterator[Callable[..., Replicas]]:
 
 @pytest.mark.parametrize(
     "how",
-    [{}, {"inputs": "frame"}, {"inference": "learner"}, {"algo": "qlearning", "steps": 11_000}, {"algo": "genetic"}],
+    [
+        {},
+        {"inputs": "frame"},
+        {"inference": "learner", "inputs": "frame"},  # those that see paths take long to be compiled
+        {"algo": "qlearning", "steps": 11_000},
+        {"algo": "genetic"},
+    ],
 )
 def test_a_run_ends_by_its_limit_and_leaves_all_its_files(
     replicas: Callable[..., Replicas], how: dict[str, object]
@@ -191,7 +197,9 @@ def test_actors_that_the_learner_thinks_for_are_light_and_one_of_them_is_watched
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [{}, {"inference": "learner"}, {"algo": "qlearning"}])
+@pytest.mark.parametrize(
+    "how", [{"inputs": "frame"}, {"inference": "learner"}, {"algo": "qlearning", "inputs": "frame"}]
+)
 def test_it_survives_kill_9_of_an_actor_and_of_the_learner(launches: Launches, how: dict[str, object]) -> None:
     run = launches.start("snake", 2, small(**how))
     run.waits_until(lambda: run.replicas_told() == {"actor.0", "actor.1"}, "both actors")
