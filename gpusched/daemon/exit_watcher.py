@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterable
 from typing import Final
 
@@ -24,7 +25,15 @@ class ExitWatcher:
         self._check_at: dict[str, float] = {}
 
     def follow(self, job_id: str, guard: int | None, now: float) -> None:
-        """Watch a job by its guard, which must not have been reaped; by the clock, and closely, if it is None."""
+        """Watch a job by its guard, which must not have been reaped; by the clock, and closely, if it is None.
+
+        A guard that is known goes on, if it was halted, once its supervisor is gone: it has to end the rest.
+        """
+        if guard is None and (known := [one for one, watched in self._descriptors.items() if watched == job_id]):
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(known[0], signal.SIGCONT)
+            self._check_at[job_id] = now + _UNWATCHED_S
+            return
         self.forget(job_id)
         self._check_at[job_id] = now + _LINGERING_S
         if guard is not None:

@@ -50,6 +50,19 @@ def test_a_job_that_halts_its_guard_and_ends_has_ended(command: Command) -> None
     assert command.run("wait", "run-1").returncode == 0
 
 
+def test_a_job_whose_guard_is_halted_and_whose_supervisor_is_killed_is_lost(command: Command) -> None:
+    queue(command, *NOTHING, "sleep 1000")
+    one = supervisor(command)
+    until_state(command, "run-1", "running")
+    guard = parent(one)
+    assert guard is not None
+    os.kill(guard, signal.SIGSTOP)
+    until(lambda: is_halted(guard), "it is halted")
+    os.kill(one, signal.SIGKILL)
+
+    until_state(command, "run-1", "lost")
+
+
 def test_stop_kill_goes_around_a_supervisor_that_is_halted_again_and_again(command: Command) -> None:
     go = command.home / "go"
     halt = f"until read guard < {go}; do sleep 0.1; done 2>/dev/null; while :; do kill -STOP $guard $PPID; done"
