@@ -233,7 +233,7 @@ def of_all(command: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any
 
 
 ASKED = {command.__name__: command for command in (plan, ps, status, run, fit, stop, wait)}
-WHOLE_LINES = application((name, noting(command), name) for name, command in ASKED.items())
+LINES_OF = {name: application([(name, noting(command), name)]) for name, command in ASKED.items()}
 OPTIONS = {
     "plan": [
         "--procs",
@@ -292,6 +292,6 @@ def test_no_line_means_one_thing_read_plainly_and_another_to_typer(line: tuple[s
     values = read_plainly(ASKED[name], words)
     if values is None:
         return
-    WHOLE_LINES(args=[name, *words], standalone_mode=False)
+    LINES_OF[name](args=[name, *words], standalone_mode=False)
 
     assert read == of_all(ASKED[name], values)
