@@ -217,6 +217,7 @@ def test_length_and_hunger_are_seen_up_to_fifty_and_beyond() -> None:
 
 def test_a_network_that_sees_paths_plays_by_its_hunger() -> None:
     games, model = VectorSnake(4, 1), build("small", "paths")
+    model.jit_compile = False  # XLA takes seconds
     logits = [judge(model, games.frames, np.full(4, hunger, np.uint8))[0] for hunger in (0, 0, 90)]
     np.testing.assert_array_equal(logits[0], logits[1])
     assert np.abs(logits[2] - logits[0]).min() > 1e-6

@@ -19,6 +19,13 @@ NETWORKS: list[tuple[Network, Inputs]] = [("original", "frame"), ("small", "fram
 each_network = pytest.mark.parametrize(("network", "inputs"), NETWORKS)
 
 
+def uncompiled(network: Network, inputs: Inputs) -> keras.Model:
+    """A network that XLA does not compile: with paths that takes seconds for each number of frames."""
+    model = build(network, inputs)
+    model.jit_compile = False
+    return model
+
+
 def without_value_head(model: keras.Model) -> int:
     return sum(array.size for name, array in named_weights(model).items() if not name.startswith("value/"))
 
@@ -78,7 +85,7 @@ def test_a_framework_that_lists_no_gpus_has_none(error: type[Exception], monkeyp
 
 @each_network
 def test_a_network_gives_four_logits_and_a_value_for_each_frame(network: Network, inputs: Inputs) -> None:
-    model = build(network, inputs)
+    model = uncompiled(network, inputs)
     for games in (1, 5):
         snakes = VectorSnake(games, 0)
         logits, values, _ = judge(model, snakes.frames, snakes.hunger)
@@ -134,7 +141,7 @@ def test_each_number_of_frames_is_compiled_once_and_any_number_for_powers_of_two
 
     for layer in (OnePlane, SeenFromHead, Paths):
         monkeypatch.setattr(layer, "call", counting(layer.call))
-    model, games = build(network, inputs), VectorSnake(8, 0)
+    model, games = uncompiled(network, inputs), VectorSnake(8, 0)
     compiled.clear()
     logits, values, observations = judge(model, games.frames, games.hunger)
     for count in (5, 6, 7, 8, 3, 4):
@@ -169,7 +176,7 @@ def test_xla_compiles_the_small_network_and_what_jax_runs(
 
 @each_network
 def test_weights_go_from_one_network_into_another_of_its_kind(network: Network, inputs: Inputs) -> None:
-    one, other = build(network, inputs), build(network, inputs)
+    one, other = uncompiled(network, inputs), uncompiled(network, inputs)
     games = VectorSnake(3, 0)
     before, wanted = (judge(model, games.frames, games.hunger)[0] for model in (other, one))
     take_weights(other, named_weights(one))
@@ -194,8 +201,9 @@ def test_weights_of_another_network_are_refused_by_name() -> None:
 
 @each_network
 def test_a_model_can_be_saved_whole_and_loaded(tmp_path: Path, network: Network, inputs: Inputs) -> None:
-    model, games = build(network, inputs), VectorSnake(3, 0)
+    model, games = uncompiled(network, inputs), VectorSnake(3, 0)
     expected = judge(model, games.frames, games.hunger)[0]
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
+    again.jit_compile = False
     np.testing.assert_allclose(judge(again, games.frames, games.hunger)[0], expected, rtol=1e-5, atol=1e-6)
