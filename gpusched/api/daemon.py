@@ -27,7 +27,7 @@ from gpusched.control.messages import Drain, Drained, Ping, Pong, Shutdown
 from gpusched.control.place import control_socket, is_locked, listener
 from gpusched.errors import HostFault, NoDaemon, ProtocolError
 from gpusched.interpreter import own_command
-from gpusched.linux.processes import command_line
+from gpusched.linux.processes import command_line, start_time
 from gpusched.settings import load_settings, queue_settings
 
 __all__ = ["DaemonState", "Drained", "drain", "run", "start", "state", "stop", "undrain"]
@@ -97,8 +97,10 @@ def _kill(pid: int) -> None:
         process = os.pidfd_open(pid)
     except ProcessLookupError:
         return
+    except OSError as error:
+        raise HostFault(f"the daemon, process {pid}, cannot be killed: {error.strerror}", f"kill -9 {pid}") from None
     try:
-        if _MODULE not in command_line(pid):
+        if start_time(pid) is not None and _MODULE not in command_line(pid).split():
             problem = f"process {pid} is no daemon of gpusched: that has ended, or runs in a container"
             raise HostFault(problem, "end the daemon where it runs")
         with suppress(ProcessLookupError):

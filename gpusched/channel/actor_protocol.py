@@ -109,7 +109,8 @@ class ActorProtocol:
         self._ping_at = 0.0
         self._blocked = False
         self._leaving = self._parted = self._ready = False
-        self._began = self._connected_at = self._awake_at = time.monotonic()
+        self._began = self._connected_at = time.monotonic()
+        self._silent = False
         self._check_at = self._began + _CHECK_S if speaker.elsewhere else math.inf
 
     def _turn(self) -> None:
@@ -282,16 +283,15 @@ class ActorProtocol:
 
     def _check_network(self, now: float) -> None:
         """Give up where waiting has no use: with a key that is not let in, or when no learner sends anything."""
-        if now - self._check_at > _CHECK_S:  # this process was halted, and has not read what came meanwhile
-            self._awake_at = now
-        self._check_at = now + _CHECK_S
+        late, self._check_at = now - self._check_at > _CHECK_S, now + _CHECK_S
         key = self._speaker.key
         patience = self._speaker.patience_s if self.received_at > self._began else self._speaker.first_s
+        again, self._silent = self._silent, patience is not None and now - max(self.received_at, self._began) > patience
         if key is not None and self._socket.turned_away():
             self.refused = True
             problem = f"the learner does not let in {self._name}: the key {key!r} was revoked, or is of another job"
             self._end(ChannelError(problem, "ask the owner of the job for a new one: `gpusched keys new JOB NAME`"))
-        elif patience is not None and now - max(self.received_at, self._awake_at) > patience:
+        elif self._silent and (again or not late):  # late: it may have been halted, and what came is still to be read
             problem = f"nothing came from the learner for {patience:.0f} s"
             self._end(LearnerGone(problem, "end this process; join again when the job runs"))
         elif now - max(self.received_at, self._connected_at) > _RECONNECT_S and not self._socket.writable():

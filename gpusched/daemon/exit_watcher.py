@@ -25,15 +25,7 @@ class ExitWatcher:
         self._check_at: dict[str, float] = {}
 
     def follow(self, job_id: str, guard: int | None, now: float) -> None:
-        """Watch a job by its guard, which must not have been reaped; by the clock, and closely, if it is None.
-
-        A guard that is known goes on, if it was halted, once its supervisor is gone: it has to end the rest.
-        """
-        if guard is None and (known := [one for one, watched in self._descriptors.items() if watched == job_id]):
-            with contextlib.suppress(OSError):
-                signal.pidfd_send_signal(known[0], signal.SIGCONT)
-            self._check_at[job_id] = now + _UNWATCHED_S
-            return
+        """Watch a job by its guard, which must not have been reaped; by the clock, and closely, if it is None."""
         self.forget(job_id)
         self._check_at[job_id] = now + _LINGERING_S
         if guard is not None:
@@ -41,6 +33,19 @@ class ExitWatcher:
             with contextlib.suppress(OSError):  # gone, or a kernel before 5.3
                 self._descriptors[os.pidfd_open(guard)] = job_id
                 self._check_at[job_id] = now + _WATCHED_S
+
+    def follow_up(self, job_id: str, status: JobStatus, now: float) -> None:
+        """Watch a job that lives. Where its supervisor is gone, a guard that is known goes on, if it was halted.
+
+        It has to end what is left.
+        """
+        known = [descriptor for descriptor, watched in self._descriptors.items() if watched == job_id]
+        if is_alive(status) or not known:
+            self.follow(job_id, guard_of(status), now)
+            return
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(known[0], signal.SIGCONT)
+        self._check_at[job_id] = now + _UNWATCHED_S
 
     def forget(self, job_id: str) -> None:
         """Watch a job no longer."""

@@ -15,7 +15,6 @@ from typing import Final
 
 import msgspec
 
-from gpusched.daemon.exit_watcher import guard_of
 from gpusched.daemon.job import Job
 from gpusched.daemon.job_status import current_status, read_current, runs_again, status_of
 from gpusched.daemon.state import DaemonState
@@ -222,7 +221,7 @@ def settle(state: DaemonState, job: Job, now: float) -> None:
 
 def adopt_running(state: DaemonState, job: Job, status: JobStatus, now: float) -> None:
     """Watch over a job that runs, whether this daemon, an earlier one or another process started it."""
-    state.watch.follow(job.id, guard_of(status), now)
+    state.watch.follow_up(job.id, status, now)
     state.starts.shown(job.id)
     if job != (seen := running(job, status)):
         state.jobs.change(seen)
@@ -265,7 +264,7 @@ def _check_start(state: DaemonState, job_id: str, now: float) -> None:
 def _check_end(state: DaemonState, job: Job, now: float) -> None:
     status = known_status(job)
     if status is not None and has_live_processes(job, status):
-        state.watch.follow(job.id, guard_of(status), now)
+        state.watch.follow_up(job.id, status, now)
     else:
         settle(state, job, now)
 

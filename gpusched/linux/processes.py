@@ -277,20 +277,21 @@ def kill_descendants(patience_s: float, spared: Callable[[Process], bool] = _no_
     """
     deadline = time.monotonic() + patience_s
     pause_s, halted_before, seen_dead = _SHORTEST_PAUSE_S, set[tuple[int, int]](), set[tuple[int, int]]()
-    while True:
+    while not _reap_all():
         left = _halt_below(os.getpid(), spared, halted_before)
         fresh = [one for one in left if one.identity not in halted_before]
         halted_before.update(one.identity for one in fresh)
         late = time.monotonic() > deadline
         for one in left if late or not fresh else ():
             _send(one.pid, signal.SIGKILL)
-        if _reap_all() or not (left or still_below(os.getpid(), seen_dead, spared)):
+        if not (left or still_below(os.getpid(), seen_dead, spared)):
             return True
         if late:
-            return False
+            return _reap_all()
         if not fresh:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S) if left else _SHORTEST_PAUSE_S  # none: it changed its pid
+    return True
 
 
 def _halt_below(pid: int, spared: Callable[[Process], bool], before: Container[tuple[int, int]]) -> list[Process]:

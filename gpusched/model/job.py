@@ -248,6 +248,12 @@ class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
     idle_end_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | msgspec.UnsetType | None = msgspec.UNSET
     command: CommandRequest | msgspec.UnsetType = msgspec.UNSET
 
+    @property
+    def is_of_members(self) -> bool:
+        """Whether something is changed that an array has its members for: all but name, group and notification."""
+        own = msgspec.structs.replace(self, name=msgspec.UNSET, group=msgspec.UNSET, notify=msgspec.UNSET)
+        return own != QueueChange()
+
     def of(self, submission: Submission) -> Submission:
         """Return the submission with these changes. Raises UsageError for an amount that it cannot have."""
         values = {name: getattr(self, name) for name in self.__struct_fields__}

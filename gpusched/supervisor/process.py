@@ -18,7 +18,7 @@ import msgspec
 
 from gpusched.execution.spec import Start
 from gpusched.linux.attributes import apply_attributes, cpus_of_replica
-from gpusched.linux.processes import Process, below, boot_ticks, command_line, die_with, still_below
+from gpusched.linux.processes import Process, below, boot_ticks, command_line, die_with, has_children, still_below
 from gpusched.zygote.client import ZygoteClient, ZygoteState
 
 __all__ = ["Children", "ProcessExit", "Spared", "SpawnError"]
@@ -76,7 +76,6 @@ class Children:
         self._killed: dict[int, float] = {}
         self._asked: set[tuple[int, int]] = set()
         self._there_before: set[tuple[int, int]] = set()
-        self._seen_dead: set[tuple[int, int]] = set()
         self._sweep_began: int | None = None
 
     def spawn(self, starts: Sequence[Start]) -> list[int | SpawnError]:
@@ -207,9 +206,11 @@ class Children:
         What has just ended is not shown: the next reading finds what it left. Only where something forks and ends all
         the while, each reading meets another that is dead, and that stands for the one that lives.
         """
-        found = list[Process]()
+        if not has_children():
+            return []
+        found, seen_dead = list[Process](), set[tuple[int, int]]()
         for _ in range(_READINGS):
-            found = still_below(os.getpid(), self._seen_dead, self._spared())
+            found = still_below(os.getpid(), seen_dead, self._spared())
             if not any(one.dead for one in found):
                 break
         return found

@@ -98,6 +98,7 @@ def test_an_array_is_changed_for_those_of_its_members_that_wait(command: Command
     until(lambda: command.run("logs", members[1]).stdout.endswith("|4096\n"), "it has what was changed since")
     told = command.run("edit", name, "--memory", "2GiB")
     assert (told.returncode, f"all members of {name} have begun" in told.stderr) == (2, True), told.stderr
+    assert command.run("edit", name, "--name", "mine").returncode == 0, "the array itself has not ended"
 
 
 def test_the_same_is_queued_again_with_another_amount(command: Command) -> None:
