@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpusched.linux.processes import parent
+from gpusched.linux.processes import parent, start_time
 from gpusched.model.status import JobState, JobStatus
 from tests.daemon.daemons import Daemon
 from tests.patience import PATIENCE_S, until
@@ -111,6 +111,9 @@ def test_a_launch_removes_it_when_guard_and_supervisor_were_killed(daemon: Daemo
         pids = [parent(supervisor) or 0, supervisor, status["replicas"][0]["pid"]]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
+        learner = pids.pop()
+        kill([learner])
+        until(lambda: start_time(learner) is None, "it holds nothing any more")
         kill(pids)
         launch.communicate(timeout=PATIENCE_S)
 
