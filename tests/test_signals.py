@@ -14,7 +14,7 @@ SENDERS = {"kill", "killpg"}
 
 def kills_with_a_default(code: str) -> list[int]:
     """Return the lines on which os.kill or os.killpg gets `x or y`, or a number that is written out."""
-    if "os.kill" not in code:  # most files: to parse each takes seconds
+    if "os.kill" not in code:  # most files: to parse them all takes seconds
         return []
     return [
         call.lineno

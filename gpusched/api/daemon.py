@@ -26,14 +26,14 @@ from gpusched.control.client import (
 from gpusched.control.messages import Drain, Drained, Ping, Pong, Shutdown
 from gpusched.control.place import control_socket, is_locked, listener
 from gpusched.errors import HostFault, NoDaemon, ProtocolError
+from gpusched.execution.relatives import is_daemon
 from gpusched.interpreter import own_command
-from gpusched.linux.processes import command_line, start_time
+from gpusched.linux.processes import start_time
 from gpusched.settings import load_settings, queue_settings
 
 __all__ = ["DaemonState", "Drained", "drain", "run", "start", "state", "stop", "undrain"]
 
 _END_PATIENCE_S: Final = 10.0
-_MODULE: Final = "gpusched.daemon"
 _Text = Annotated[str, msgspec.Meta(max_length=1000)]  # of a request to the daemon
 
 
@@ -48,7 +48,7 @@ def run() -> NoReturn:
     environ = daemon_environment(load_settings(os.environ))
     sys.stdout.flush()
     os.chdir("/")
-    os.execve(sys.executable, own_command(_MODULE), environ)  # noqa: S606
+    os.execve(sys.executable, own_command("gpusched.daemon"), environ)  # noqa: S606
 
 
 def start() -> bool:
@@ -100,7 +100,7 @@ def _kill(pid: int) -> None:
     except OSError as error:
         raise HostFault(f"the daemon, process {pid}, cannot be killed: {error.strerror}", f"kill -9 {pid}") from None
     try:
-        if start_time(pid) is not None and _MODULE not in command_line(pid).split():
+        if start_time(pid) is not None and not is_daemon(pid):
             problem = f"process {pid} is no daemon of gpusched: that has ended, or runs in a container"
             raise HostFault(problem, "end the daemon where it runs")
         with suppress(ProcessLookupError):

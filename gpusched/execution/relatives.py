@@ -14,7 +14,7 @@ from gpusched.linux.file_locks import is_held
 from gpusched.linux.processes import Process, parent
 from gpusched.linux.regular_files import read_regular
 
-__all__ = ["is_supervisor_above", "outliving"]
+__all__ = ["is_daemon", "is_supervisor_above", "outliving"]
 
 _MODULE = b"gpusched.daemon"
 _SUPERVISOR = b"gpusched.supervisor"
@@ -74,4 +74,9 @@ def _daemon_of(directory: str) -> int | None:
         pid = int(read_regular(path, _MOST_BYTES)) if is_held(path) else 0
     except (OSError, ValueError):
         return None
-    return pid if _MODULE in _argv(pid) else None
+    return pid if is_daemon(pid) else None
+
+
+def is_daemon(pid: int) -> bool:
+    """Return whether a process is a daemon of gpusched, by its arguments: its pid may be another's by now."""
+    return _MODULE in _argv(pid)

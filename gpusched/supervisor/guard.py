@@ -71,8 +71,10 @@ def guard(path: str, nonce: str, *, streams: tuple[int, int, int] | None = None,
             os.close(descriptor)
     status = _watch(supervisor)
     gone = kill_leftovers(path)
-    with contextlib.suppress(Exception):  # whatever is wrong with the directory or with what this imports
+    try:
         _mark_lost(path, supervisor, status)
+    except Exception as error:  # noqa: BLE001 (such as of what it imports: what is left has to be killed all the same)
+        _log(f"how it ended is not recorded: {error!r}")
     if not gone:
         _go_on_killing(path)
     _remove_socket(path)

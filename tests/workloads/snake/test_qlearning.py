@@ -131,7 +131,7 @@ def test_what_was_explored_travels_and_what_is_none_is_an_error() -> None:
 @pytest.mark.timeout(1200)  # seconds alone, more on a busy machine
 def test_it_learns_what_a_move_is_worth_on_a_board_and_on_all_turned_ones() -> None:
     keras.utils.set_random_seed(3)
-    settings = Settings(algo="qlearning", inputs="frame", learning_rate=0.005)
+    settings = Settings(algo="qlearning", learning_rate=0.005)
     model = build(settings.network, settings.seen)
     learner = QLearning(model, settings, np.random.default_rng(0))
     steps, games = 16, 64

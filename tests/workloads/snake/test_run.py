@@ -197,9 +197,7 @@ def test_actors_that_the_learner_thinks_for_are_light_and_one_of_them_is_watched
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "how", [{"inputs": "frame"}, {"inference": "learner"}, {"algo": "qlearning", "inputs": "frame"}]
-)
+@pytest.mark.parametrize("how", [{}, {"inference": "learner"}, {"algo": "qlearning", "inputs": "frame"}])
 def test_it_survives_kill_9_of_an_actor_and_of_the_learner(launches: Launches, how: dict[str, object]) -> None:
     run = launches.start("snake", 2, small(**how))
     run.waits_until(lambda: run.replicas_told() == {"actor.0", "actor.1"}, "both actors")
