@@ -14,14 +14,14 @@ from bench.host import Daemon, arguments, cpu_s, median_s, memory_mb, print_resu
 from gpusched.control.client import control_socket
 from gpusched.control.codec import decode_answer, encode
 from gpusched.control.messages import PROTOCOL, Submit, Submitted
-from gpusched.daemon.job import Job
-from gpusched.daemon.store import Store
 from gpusched.execution.directory import JobDirectory, claim_directory, complete
 from gpusched.execution.spec import JobSpec
 from gpusched.execution.submission import command_submission
 from gpusched.model.job import Submission
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.settings import load_settings
+from gpusched.storage.job import Job
+from gpusched.storage.store import Store
 
 MACHINE = "4x16GiB"
 

@@ -14,7 +14,7 @@ from bench.queue_trace.ours import Gpusched, LaunchPlacement, RunPlacement, host
 from bench.queue_trace.peers import Conservative, Counted, Fragmentation, PeerQueue, share_rules
 from bench.queue_trace.simulation import Queue, simulate
 from bench.queue_trace.trace import Arrival, Limits, Task, arrivals
-from gpusched.daemon.run_times import PRIOR, RunTimesSeen, kinds_of
+from gpusched.scheduling.run_times import PRIOR, RunTimesSeen, kinds_of
 
 __all__ = ["FRONTIER", "POPULATIONS", "QUEUES", "Contender", "pass_times", "predictions", "saturation", "waits"]
 

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from bench.queue_trace.ours import submission_of
 from bench.queue_trace.trace import Task, arrivals
-from gpusched.daemon.expectations import Expectations
-from gpusched.daemon.job import Job
-from gpusched.daemon.job_table import JobTable
-from gpusched.daemon.store import Store
 from gpusched.model.status import JobState, JobStatus, ReplicaState, ReplicaStatus
+from gpusched.scheduling.expectations import Expectations
+from gpusched.storage.job import Job
+from gpusched.storage.job_table import JobTable
+from gpusched.storage.store import Store
 
 __all__ = ["prediction_times"]
 

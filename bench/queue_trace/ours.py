@@ -7,10 +7,6 @@ from typing import Final
 from msgspec.structs import replace
 
 from bench.queue_trace.trace import MILLI, Arrival, Task
-from gpusched.daemon.forecast import drawn_ends
-from gpusched.daemon.job import Job
-from gpusched.daemon.run_times import PRIOR, RunTimes, RunTimesSeen, kinds_of, left_after
-from gpusched.daemon.scheduler import MachineSnapshot, Running, Start, schedule
 from gpusched.errors import DoesNotFit
 from gpusched.leases.directory import leases_of_plan
 from gpusched.model.device import Device, Inventory
@@ -21,7 +17,11 @@ from gpusched.model.workload import Memory, Role, Workload
 from gpusched.planner import Rules, plan
 from gpusched.planner.command import plan_command
 from gpusched.planner.policies import policy_and_growth
+from gpusched.scheduling.forecast import drawn_ends
+from gpusched.scheduling.run_times import PRIOR, RunTimes, RunTimesSeen, kinds_of, left_after
+from gpusched.scheduling.scheduler import MachineSnapshot, Running, Start, schedule
 from gpusched.settings import Settings
+from gpusched.storage.job import Job
 
 __all__ = ["Gpusched", "LaunchPlacement", "RunPlacement", "host", "submission_of"]
 

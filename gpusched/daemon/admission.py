@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 
 from gpusched.control.messages import Rerun
-from gpusched.daemon.job import Job
 from gpusched.daemon.selection import selected
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import NeverFits, NotFound, UsageError
@@ -27,6 +26,7 @@ from gpusched.model.selection import Selection
 from gpusched.model.status import ENDED, JobState
 from gpusched.planner import number_of_devices, restriction, select_devices
 from gpusched.planner.request import MOST_REPLICAS
+from gpusched.storage.job import Job
 
 __all__ = ["Admission"]
 

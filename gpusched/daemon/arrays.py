@@ -11,8 +11,6 @@ from msgspec.structs import replace
 
 from gpusched.calls import calls_of
 from gpusched.control.messages import Extend, Resume
-from gpusched.daemon.job import Job
-from gpusched.daemon.job_status import status_of
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault, UsageError
 from gpusched.execution.directory import JobDirectory, own_directory
@@ -22,6 +20,8 @@ from gpusched.model.array import member_id, member_submission
 from gpusched.model.job import Submission
 from gpusched.model.status import JOB_TERMINAL, JobState
 from gpusched.probe.reading import Reading
+from gpusched.storage.job import Job
+from gpusched.storage.job_status import status_of
 
 __all__ = [
     "extend",

@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from gpusched.daemon.delivery_process import SpawnDelivery
-from gpusched.daemon.event_table import Batch, EventTable
 from gpusched.errors import HostFault
 from gpusched.notifications.destination import Answer, Request
+from gpusched.storage.event_table import Batch, EventTable
 
 __all__ = ["Deliveries"]
 

@@ -5,10 +5,10 @@ import math
 import msgspec
 
 from gpusched.control.messages import Explained
-from gpusched.daemon.outlook import Outlook
 from gpusched.daemon.state import DaemonState
 from gpusched.model.status import JobState
 from gpusched.model.why import Why
+from gpusched.scheduling.outlook import Outlook
 
 __all__ = ["Explanation", "work_on_outlooks"]
 

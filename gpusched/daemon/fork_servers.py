@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gpusched.daemon.fork_client import ForkServerClient, common_server, server_of_array
-from gpusched.daemon.job import Job
 from gpusched.execution.directory import JobDirectory
+from gpusched.storage.job import Job
 from gpusched.zygote.preload import first_on_path, preload_of
 
 __all__ = ["ForkServers"]

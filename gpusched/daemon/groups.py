@@ -4,10 +4,10 @@ from collections import Counter
 
 from msgspec.structs import asdict, replace
 
-from gpusched.daemon.job_table import JobTable
-from gpusched.daemon.wait_reasons import group_paused
 from gpusched.model.queue_group import GroupChange, GroupStatus, QueueGroup
 from gpusched.model.status import JobState
+from gpusched.scheduling.wait_reasons import group_paused
+from gpusched.storage.job_table import JobTable
 
 __all__ = ["change_group", "groups_of", "limits_of", "why_paused"]
 

@@ -47,8 +47,6 @@ from gpusched.daemon.drain import drain
 from gpusched.daemon.explanation import Explanation
 from gpusched.daemon.groups import change_group, groups_of
 from gpusched.daemon.idle_jobs import who_is_idle
-from gpusched.daemon.job import Job
-from gpusched.daemon.job_status import status_of
 from gpusched.daemon.lifecycle import STOPPED
 from gpusched.daemon.recovery import Adoption
 from gpusched.daemon.removal import remove
@@ -62,6 +60,8 @@ from gpusched.model.device import Inventory
 from gpusched.model.status import ENDED, JOB_TERMINAL, JobState, JobStatus
 from gpusched.model.usage import RoleUsage
 from gpusched.model.why import Why
+from gpusched.storage.job import Job
+from gpusched.storage.job_status import status_of
 
 __all__ = ["Handlers"]
 

@@ -10,12 +10,12 @@ from functools import partial
 from typing import Final
 
 from gpusched.control.messages import Removed
-from gpusched.daemon.job_table import FIRST_END, EndPosition
 from gpusched.daemon.removal import remove, remove_logs
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault
 from gpusched.execution.removed import delete_removed
 from gpusched.probe.reading import Reading
+from gpusched.storage.job_table import FIRST_END, EndPosition
 
 __all__ = ["Housekeeping"]
 

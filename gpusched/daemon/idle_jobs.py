@@ -8,12 +8,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gpusched.daemon.job import Job
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault, NotFound
 from gpusched.execution.orders import IdleOrder, give
 from gpusched.model.idle import Idle, IdleProcess, end_text, idle_text
 from gpusched.model.status import JobState, JobStatus
+from gpusched.storage.job import Job
 
 __all__ = ["IdleJobs", "who_is_idle"]
 

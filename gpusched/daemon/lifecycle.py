@@ -15,8 +15,6 @@ from typing import Final
 
 import msgspec
 
-from gpusched.daemon.job import Job
-from gpusched.daemon.job_status import current_status, read_current, runs_again, status_of
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault, NotFound
 from gpusched.execution.directory import JobDirectory
@@ -31,6 +29,8 @@ from gpusched.linux.processes import parent, start_time
 from gpusched.linux.regular_files import last_lines
 from gpusched.model.lease import Lease
 from gpusched.model.status import JobState, JobStatus
+from gpusched.storage.job import Job
+from gpusched.storage.job_status import current_status, read_current, runs_again, status_of
 
 __all__ = [
     "STOPPED",

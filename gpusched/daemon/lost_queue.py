@@ -13,12 +13,12 @@ from typing import Final
 
 import msgspec
 
-from gpusched.daemon.job import Job
-from gpusched.daemon.job_status import status_of
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault
 from gpusched.execution.read_jobs import START_PATIENCE_S
 from gpusched.model.status import JobState
+from gpusched.storage.job import Job
+from gpusched.storage.job_status import status_of
 
 __all__ = ["call_lost", "jobs_without_database"]
 

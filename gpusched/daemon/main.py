@@ -14,7 +14,6 @@ from typing import BinaryIO, Final
 from gpusched.control.place import control_socket, private_directory
 from gpusched.daemon.delivery_process import delivery_spawner
 from gpusched.daemon.devices import Devices
-from gpusched.daemon.job_table import JobTable
 from gpusched.daemon.loop import Loop, Signals
 from gpusched.daemon.lost_queue import call_lost, jobs_without_database
 from gpusched.daemon.monitor import DeviceMonitor
@@ -23,7 +22,6 @@ from gpusched.daemon.service_notify import Notifier
 from gpusched.daemon.starter import fork_servers, raise_limit, starter
 from gpusched.daemon.starting_jobs import StartingJobs
 from gpusched.daemon.state import DaemonState
-from gpusched.daemon.store import Store
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.linux.file_locks import lock
 from gpusched.linux.files import make_private
@@ -32,6 +30,8 @@ from gpusched.linux.regular_files import open_regular
 from gpusched.probe.nvml import NvmlProbe
 from gpusched.probe.nvml_events import NvmlEvents
 from gpusched.settings import Settings, load_settings
+from gpusched.storage.job_table import JobTable
+from gpusched.storage.store import Store
 
 __all__ = ["AnotherDaemon", "main", "serve"]
 

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from gpusched.daemon.drain import drain_the_ill
 from gpusched.daemon.idle_jobs import IdleJobs
-from gpusched.daemon.job_status import current_status
 from gpusched.daemon.overrun import Overruns
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault, NotFound
@@ -19,6 +18,7 @@ from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.probe.nvml_events import NvmlEvents
+from gpusched.storage.job_status import current_status
 
 __all__ = ["DeviceMonitor"]
 

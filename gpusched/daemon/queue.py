@@ -14,13 +14,9 @@ from msgspec.structs import replace
 
 from gpusched.daemon.arrays import made, may_start, offered
 from gpusched.daemon.groups import limits_of, why_paused
-from gpusched.daemon.job import Job
 from gpusched.daemon.lifecycle import begin, launcher_exited
-from gpusched.daemon.outlook import QueueSnapshot
-from gpusched.daemon.scheduler import Decision, MachineSnapshot, Running, Start, schedule
 from gpusched.daemon.state import A_FLOOD, DaemonState
 from gpusched.daemon.stopping import stop_job
-from gpusched.daemon.wait_reasons import waits_for
 from gpusched.errors import GpuschedError, HostFault
 from gpusched.execution.lease_usage import current_leases, with_known
 from gpusched.execution.plans import needs_devices
@@ -30,6 +26,10 @@ from gpusched.model.device import Inventory
 from gpusched.model.job import Submission
 from gpusched.model.status import ENDED, JOB_TERMINAL, JobState
 from gpusched.probe.base import require_usable
+from gpusched.scheduling.outlook import QueueSnapshot
+from gpusched.scheduling.scheduler import Decision, MachineSnapshot, Running, Start, schedule
+from gpusched.scheduling.wait_reasons import waits_for
+from gpusched.storage.job import Job
 
 __all__ = ["Queue"]
 

@@ -13,7 +13,6 @@ from typing import Final
 
 import msgspec
 
-from gpusched.daemon.job import Job
 from gpusched.daemon.lifecycle import (
     adopt_running,
     cancel,
@@ -30,6 +29,7 @@ from gpusched.execution.lease_usage import leases_of_spec
 from gpusched.execution.read_jobs import START_PATIENCE_S, read_job
 from gpusched.model.array import array_of
 from gpusched.model.status import JOB_TERMINAL, JobState
+from gpusched.storage.job import Job
 
 __all__ = ["Adoption", "reconcile"]
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Final
 
 from gpusched.control.messages import Removed
-from gpusched.daemon.job import Job
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import GpuschedError, NotFound
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.removed import REMOVED, RESULTS, is_ours, keep_number, make_own, note_removed_logs
 from gpusched.model.array import array_of
 from gpusched.model.status import JOB_TERMINAL, JobState
+from gpusched.storage.job import Job
 
 __all__ = ["remove", "remove_logs"]
 

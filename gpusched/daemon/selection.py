@@ -5,14 +5,14 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Final
 
-from gpusched.daemon.job import Job
-from gpusched.daemon.job_status import shown_state
-from gpusched.daemon.job_table import JobTable
-from gpusched.daemon.search import searched
 from gpusched.errors import NotFound
 from gpusched.model.array import MOST_MEMBERS, number_of_member
 from gpusched.model.selection import Selection, is_glob
 from gpusched.model.status import JOB_TERMINAL
+from gpusched.storage.job import Job
+from gpusched.storage.job_status import shown_state
+from gpusched.storage.job_table import JobTable
+from gpusched.storage.search import searched
 
 __all__ = ["selected"]
 

@@ -12,7 +12,6 @@ import msgspec
 
 from gpusched.daemon.fork_client import ForkServerClient
 from gpusched.daemon.fork_servers import ForkServers
-from gpusched.daemon.job import Job
 from gpusched.daemon.starter import Spawn
 from gpusched.errors import HostFault
 from gpusched.execution.directory import JobDirectory, complete
@@ -22,6 +21,7 @@ from gpusched.execution.start import cancel_start
 from gpusched.leases.directory import LeaseDirectory
 from gpusched.model.plan import Plan
 from gpusched.settings import Settings
+from gpusched.storage.job import Job
 
 __all__ = ["StartingJobs"]
 

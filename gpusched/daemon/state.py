@@ -14,18 +14,18 @@ from gpusched.daemon.delivery_process import SpawnDelivery
 from gpusched.daemon.device_meter import DeviceMeter
 from gpusched.daemon.devices import Devices
 from gpusched.daemon.exit_watcher import ExitWatcher
-from gpusched.daemon.expectations import Expectations
 from gpusched.daemon.idleness import Idleness
-from gpusched.daemon.job import Job
-from gpusched.daemon.job_status import status_of
-from gpusched.daemon.job_table import JobTable
-from gpusched.daemon.outlook import Outlook, QueueSnapshot
 from gpusched.daemon.pending_replies import PendingReplies
 from gpusched.daemon.starting_jobs import StartingJobs
 from gpusched.execution.learner_socket import remove_socket
 from gpusched.leases.directory import LeaseDirectory, lease_directory
 from gpusched.model.status import JobStatus
+from gpusched.scheduling.expectations import Expectations
+from gpusched.scheduling.outlook import Outlook, QueueSnapshot
 from gpusched.settings import Settings
+from gpusched.storage.job import Job
+from gpusched.storage.job_status import status_of
+from gpusched.storage.job_table import JobTable
 
 __all__ = ["A_FLOOD", "MOST_FAULTS_LOGGED", "DaemonState"]
 

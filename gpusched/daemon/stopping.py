@@ -6,10 +6,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from gpusched.daemon.arrays import owner_exited
-from gpusched.daemon.job import Job
 from gpusched.daemon.lifecycle import STOPPED, cancel, cancel_start
 from gpusched.daemon.state import DaemonState
 from gpusched.model.status import JOB_TERMINAL, JobState
+from gpusched.storage.job import Job
 
 __all__ = ["stop_job", "stop_ownerless"]
 

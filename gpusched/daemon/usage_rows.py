@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from gpusched.daemon.job import Job
-from gpusched.daemon.role_usage import roles_used
 from gpusched.daemon.state import DaemonState
 from gpusched.model.array import number_of_member
 from gpusched.model.status import JobState
 from gpusched.model.usage import RoleUsage
+from gpusched.storage.job import Job
+from gpusched.storage.role_usage import roles_used
 
 __all__ = ["usage_of"]
 

@@ -5,9 +5,9 @@ import sys
 import time
 from pathlib import Path
 
-from gpusched.daemon.store import Store
 from gpusched.errors import HostFault
-from tests.daemon.records import ended, queued
+from gpusched.storage.store import Store
+from tests.storage.records import ended, queued
 
 
 def write(path: Path) -> None:

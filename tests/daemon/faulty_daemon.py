@@ -4,11 +4,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from gpusched.daemon import lifecycle, queue, recovery, scheduler
-from gpusched.daemon.job import Job
+from gpusched.daemon import lifecycle, queue, recovery
 from gpusched.daemon.main import main
 from gpusched.daemon.starting_jobs import StartingJobs
 from gpusched.model.job import Submission
+from gpusched.scheduling import scheduler
+from gpusched.storage.job import Job
 
 
 def failing(honest: Callable[..., Any], name: str) -> Callable[..., Any]:

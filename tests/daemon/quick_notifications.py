@@ -2,8 +2,9 @@
 
 import sys
 
-from gpusched.daemon import deliveries, event_table
+from gpusched.daemon import deliveries
 from gpusched.daemon.main import main
+from gpusched.storage import event_table
 
 pause_s, limit_s = map(float, sys.argv[1:])
 event_table.PAUSES_S = (pause_s,) * 3  # type: ignore[misc]

@@ -10,22 +10,22 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpusched.control.messages import Shutdown
-from gpusched.daemon.expectations import Expectations
-from gpusched.daemon.forecast import drawn_ends
-from gpusched.daemon.job import Job
-from gpusched.daemon.job_table import JobTable
-from gpusched.daemon.run_times import PRIOR, RunTimes, left_after
-from gpusched.daemon.scheduler import Decision, Running
-from gpusched.daemon.store import Store
 from gpusched.leases.directory import leases_of_plan
 from gpusched.model.device import DeviceProcess
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Request
 from gpusched.model.status import JobState
+from gpusched.scheduling.expectations import Expectations
+from gpusched.scheduling.forecast import drawn_ends
+from gpusched.scheduling.run_times import PRIOR, RunTimes, left_after
+from gpusched.scheduling.scheduler import Decision, Running
+from gpusched.storage.job import Job
+from gpusched.storage.job_table import JobTable
+from gpusched.storage.store import Store
 from tests.daemon.daemons import Daemon
-from tests.daemon.queueing import SETTINGS, decide, job, lease, part, started, whole
 from tests.patience import PATIENCE_S, until
 from tests.planner.building import ask, host
+from tests.scheduling.queueing import SETTINGS, decide, job, lease, part, started, whole
 
 EXPECTING = replace(SETTINGS, strict=False)
 OLD = lease("old", 60)

@@ -8,18 +8,18 @@ from msgspec.structs import replace
 
 from gpusched.control.messages import ChangeGroup, Edit, Explain, Explained, Groups, Hold, ListGroups, Select, Selected
 from gpusched.control.messages import Stop as StopJobs
-from gpusched.daemon.database import Database
 from gpusched.daemon.groups import change_group
-from gpusched.daemon.job_table import JobTable
-from gpusched.daemon.store import Store
 from gpusched.errors import HostFault, NotFound
 from gpusched.model.job import QueueChange
 from gpusched.model.queue_group import GroupChange, GroupStatus, QueueGroup
 from gpusched.model.selection import Selection
 from gpusched.model.status import JobState
+from gpusched.storage.database import Database
+from gpusched.storage.job_table import JobTable
+from gpusched.storage.store import Store
 from tests.daemon.daemons import Daemon
-from tests.daemon.records import queued
 from tests.patience import until
+from tests.storage.records import queued
 
 LIVE = (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
 

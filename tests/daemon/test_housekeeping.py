@@ -11,8 +11,8 @@ import pytest
 from gpusched.linux.file_locks import lock
 from gpusched.linux.regular_files import open_regular
 from tests.daemon.daemons import Daemon
-from tests.daemon.history import fill
 from tests.patience import until
+from tests.storage.history import fill
 
 MakeDaemon = Callable[[str], Daemon]
 

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpusched.daemon.idleness import Idleness
-from gpusched.daemon.job import Job
 from gpusched.daemon.quiet_time import Seen, idle_s, observed
 from gpusched.model.device import Device, DeviceProcess, Inventory
 from gpusched.model.idle import Quiet
 from gpusched.model.lease import Lease
 from gpusched.model.status import JobState, JobStatus, ReplicaState, ReplicaStatus
 from gpusched.model.usage import Usage
+from gpusched.storage.job import Job
 from tests.daemon.idle_traces import AFTER_S, TRACES, Trace, called_idle, table
-from tests.daemon.records import ended
 from tests.daemon.test_overrun import device, host, jobs, leases
+from tests.storage.records import ended
 
 PAGE = Path(__file__).parents[2] / "docs" / "idle.md"
 STEPS = st.lists(st.tuples(st.floats(1, 90), st.sampled_from([True, False, None]), st.booleans()), max_size=120)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gpusched.daemon.store import Store
+from gpusched.storage.store import Store
 from tests.cli.command import Command
-from tests.daemon.records import ended
 from tests.patience import until
+from tests.storage.records import ended
 
 JOBS = 1203
 REPLICAS = 4

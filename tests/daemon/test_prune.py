@@ -6,8 +6,8 @@ import pytest
 
 from gpusched.model.status import JobState
 from tests.daemon.daemons import Daemon
-from tests.daemon.history import fill
 from tests.patience import until
+from tests.storage.history import fill
 
 OLD, LIVE = 1000, 50
 

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from gpusched.control.messages import ListJobs, Stop
-from gpusched.daemon.job import Job
-from gpusched.daemon.store import Store
 from gpusched.errors import HostFault
 from gpusched.execution.directory import JobDirectory
 from gpusched.model.status import JobState
+from gpusched.storage.job import Job
+from gpusched.storage.store import Store
 from tests.daemon.daemons import Daemon
 from tests.patience import PATIENCE_S, until
 

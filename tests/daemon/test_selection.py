@@ -10,15 +10,15 @@ from msgspec.structs import replace
 
 from gpusched.control.messages import Refused, Select, Selected, Stop
 from gpusched.daemon.admission import _sound
-from gpusched.daemon.job import Job
-from gpusched.daemon.job_table import JobTable
 from gpusched.daemon.selection import selected
-from gpusched.daemon.store import Store
 from gpusched.errors import HostFault, NotFound, UsageError
 from gpusched.model.selection import Selection
 from gpusched.model.status import JobState
+from gpusched.storage.job import Job
+from gpusched.storage.job_table import JobTable
+from gpusched.storage.store import Store
 from tests.daemon.daemons import Daemon
-from tests.daemon.records import queued
+from tests.storage.records import queued
 
 
 @pytest.fixture

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpusched.daemon.expectations import Expectations
-from gpusched.daemon.job import Job
-from gpusched.daemon.job_table import JobTable
-from gpusched.daemon.store import Store
-from gpusched.daemon.work_done import WorkDone
 from gpusched.model.status import JobState
+from gpusched.scheduling.expectations import Expectations
+from gpusched.scheduling.work_done import WorkDone
+from gpusched.storage.job import Job
+from gpusched.storage.job_table import JobTable
+from gpusched.storage.store import Store
 from tests.daemon.daemons import Daemon
-from tests.daemon.queueing import job, part, whole
 from tests.patience import until
+from tests.scheduling.queueing import job, part, whole
 
 BEGAN = 1000.0
 

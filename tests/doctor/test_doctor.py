@@ -20,9 +20,9 @@ from gpusched.probe.drained import Drained, write_drained
 from gpusched.settings import load_settings
 from tests.cli.command import Command
 from tests.cli.terminal import Terminal
-from tests.daemon.history import fill
 from tests.patience import PATIENCE_S
 from tests.stand_in.library import FOUR_V100, StandIn
+from tests.storage.history import fill
 
 WELL = "gpus 4\n"
 

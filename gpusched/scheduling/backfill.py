@@ -1,0 +1,307 @@
+"""What a job behind the head of the queue may take without keeping the head waiting longer.
+
+The head is the first job that does not fit now. Things end: each job, and the memory that others use on a device, taken
+as one thing. Which of them ends first is unknown; so a job is harmless if the head fits beside it after every set of
+ends after which the head would fit without it. Memory that becomes free never turns a fit into none, so that only the
+smallest such sets have to be checked. They are counted by how much ends where, because equal things are
+interchangeable. The checks are bounded: where there would be too many, nothing is called harmless.
+
+The second way is time: where the known time limits of running jobs give the head its start at a time T at the latest, a
+job that is over by T may start whatever it takes.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import groupby
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from gpusched.errors import UsageError
+from gpusched.model.lease import Lease
+from gpusched.planner.capacity import DeviceCapacity
+from gpusched.planner.solve import smallest
+from gpusched.scheduling.forecast import FUTURES, DeviceWait, Tenant
+
+__all__ = ["Ends", "HeadReservation", "Release", "amounts_of", "things_of"]
+
+_Amounts = tuple[tuple[int, int], ...]
+
+
+class Release(NamedTuple):
+    """What may end: a job's leases or, with `foreign`, what others use on a device."""
+
+    amounts: _Amounts
+    """Places in the row of devices, each with MiB."""
+    foreign: bool = False
+    ours: bool = False
+    """A job of this daemon, whose end makes room for another one among the jobs that may run at a time."""
+    ends_at: float | None = None
+    """At the latest, in Unix seconds, None if unknown."""
+    ends: tuple[float, ...] = ()
+    """In each imagined future (see forecast.py); empty: what it is cannot be predicted."""
+
+
+class Ends(NamedTuple):
+    """When a running job ends: `ends_at` and `ends` as in Release."""
+
+    ends_at: float | None = None
+    ends: tuple[float, ...] = ()
+
+
+class HeadReservation:
+    """What the head of a queue waits for. `grounds` are the devices that it could be on; `fits` returns if it is there.
+
+    `number`: it fits where `fits` is true of that many single devices; None: where it is true of all of them together.
+    `things` are all that is on them. `checks` bounds how many sets of ends are checked.
+    """
+
+    def __init__(
+        self,
+        grounds: Sequence[DeviceCapacity],
+        things: Iterable[Release],
+        fits: Callable[[Sequence[DeviceCapacity]], bool],
+        checks: int,
+        number: int | None = None,
+    ) -> None:
+        self.devices = frozenset(budget.device.uuid for budget in grounds)
+        self._grounds = tuple(grounds)
+        self._fits = fits
+        self._number = number
+        self._things = list(things)
+        self._checks = checks
+        self._smallest: dict[tuple[int, ...] | None, list[tuple[Release, ...]]] = {}
+        self._harmless: dict[_Amounts, bool] = {}
+        self._rooms: dict[tuple[int, ...], bool] = {}
+        self._read_devices()
+
+    @cached_property
+    def shadow_time(self) -> float | None:
+        """When the head starts at the latest, by the time limits of what runs; None if these are not enough."""
+        ends = [thing for thing in self._things if thing.ends_at is not None]
+        ends.sort(key=lambda thing: thing.ends_at or 0.0)
+        try:
+            if not self._fits_after(ends):
+                return None
+            first = smallest(lambda number: self._fits_after(ends[:number]), 0, len(ends))
+        except UsageError:  # not every way can be tried: the planner's word
+            return None
+        return ends[first - 1].ends_at if first else None
+
+    def never_delays_head(self, leases: Sequence[Lease]) -> bool:
+        """Return whether a job with these leases can never be what the head waits for."""
+        amounts = amounts_of(leases, self._grounds)
+        if amounts not in self._harmless:
+            try:
+                self._harmless[amounts] = not amounts or self._is_harmless(Release(amounts))
+            except UsageError:
+                self._harmless[amounts] = False
+        return self._harmless[amounts]
+
+    def waits_for_others_only(self) -> bool:
+        """Return whether the head might fit with all jobs of this daemon still running."""
+        try:
+            return self._fits_after([thing for thing in self._things if not thing.ours])
+        except UsageError:
+            return True
+
+    def admit(self, leases: Sequence[Lease], ends: Ends) -> None:
+        """Take note of a job that is started before the head: from now on it runs beside everything that is asked."""
+        amounts = amounts_of(leases, self._grounds)
+        if amounts:
+            self._things.append(Release(amounts, ours=True, ends_at=ends.ends_at, ends=ends.ends))
+            self._harmless.clear()
+            self._smallest.clear()  # the head may need the end of this one as well now
+            self._read_devices()
+
+    def amounts(self, leases: Sequence[Lease]) -> dict[int, int]:
+        """Return what `leases` take of the devices that the head could be on, by their places in `waits`, in MiB."""
+        return dict(amounts_of(leases, self._grounds))
+
+    def waits(self, lacking: Callable[[DeviceCapacity], int | None]) -> dict[int, DeviceWait]:
+        """Return what the head waits for on each device, by place. `lacking`: MiB that must get free; None: all."""
+        found = {}
+        there: list[list[tuple[bool, Tenant]]] = [[] for _ in self._now]
+        for thing in self._things:
+            for place, mib in thing.amounts:
+                there[place].append((thing.foreign, Tenant(thing.ends or (math.inf,) * FUTURES, max(1, mib))))
+        for place, budget in enumerate(self._now):
+            # What others use may leave room enough: a desktop, or what the driver takes for itself.
+            stays = self._fits([_with(self._grounds[place], 0, 0, self._held[place][2])])
+            tenants = tuple(tenant for foreign, tenant in there[place] if not (foreign and stays))
+            lacks = lacking(budget) if stays else None
+            whole = sum(tenant.mib for tenant in tenants)
+            found[place] = DeviceWait(whole if lacks is None else lacks, tenants)
+        return found
+
+    def starts(self, now: float, one_in: int) -> tuple[float, ...]:
+        """Return when the head starts in each future by all that runs, in Unix seconds; math.inf for never.
+
+        One in `one_in`, a divisor of FUTURES / 4, is found out, which is what takes time. Where the planner cannot try
+        all ways in one of them, nothing is known.
+        """
+        try:
+            found = [self._start_in(future, now) for future in range(0, FUTURES, one_in)]
+        except UsageError:
+            return (math.inf,) * FUTURES
+        return tuple(start for start in found for _ in range(one_in))
+
+    def _start_in(self, future: int, now: float) -> float:
+        ending = sorted((thing.ends[future], number) for number, thing in enumerate(self._things) if thing.ends)
+        things = [self._things[number] for _, number in ending]
+        if not self._fits_after(things):
+            return math.inf
+        first = smallest(lambda number: self._fits_after(things[:number]), 0, len(things))
+        return max(now, ending[first - 1][0]) if first else now
+
+    def _is_harmless(self, candidate: Release) -> bool:
+        if not self._fits_after(self._things, candidate):
+            return False
+        # A head that needs one device finds it wherever the candidate is not: only ends beside that matter.
+        beside = tuple(place for place, _ in candidate.amounts) if self._number == 1 else None
+        if beside not in self._smallest:
+            self._smallest[beside] = list(self._smallest_ends(beside))
+        for ended in self._smallest[beside]:
+            if self._is_elsewhere(candidate, ended):
+                continue
+            if not self._may_check() or not self._fits_after(ended, candidate):
+                return False
+        return bool(self._checks)
+
+    def _is_elsewhere(self, candidate: Release, ended: Sequence[Release]) -> bool:
+        """Return whether the candidate is only where the head has no room, before and after these ends."""
+        places = {place for place, _ in candidate.amounts}
+        if self._number is None or any(self._has_room[place] for place in places):
+            return False
+        return places.isdisjoint(place for thing in ended for place, _ in thing.amounts)
+
+    def _may_check(self) -> bool:
+        """Return whether one more set of ends may be checked."""
+        self._checks = max(0, self._checks - 1)
+        return self._checks > 0
+
+    def _smallest_ends(self, places: tuple[int, ...] | None) -> Iterator[tuple[Release, ...]]:
+        """Yield the smallest sets of ends on these devices (None: all) with which the head fits, to the bound."""
+        things = [one for one in self._things if places is None or any(place in places for place, _ in one.amounts)]
+        kinds = [list(same) for _, same in groupby(sorted(things, key=_kind), key=_kind)]
+        if self._are_too_many(len(kinds)):
+            self._checks = 0
+            return
+        level: list[tuple[int, ...]] = [()]
+        while level:
+            waiting, smaller = [], set(level)
+            for taken in _one_more(level, kinds):
+                ended = tuple(kinds[i][taken[:n].count(i)] for n, i in enumerate(taken))
+                if self._number == 1 and not _share_a_device(ended):  # only what is on the head's device is of use
+                    continue
+                if not self._may_check():
+                    return
+                if any(taken[:n] + taken[n + 1 :] not in smaller for n in range(len(taken))):
+                    continue  # the head fits with less already
+                if self._fits_after(ended):
+                    yield ended
+                else:
+                    waiting.append(taken)
+            level = waiting
+
+    def _are_too_many(self, kinds: int) -> bool:
+        """Return whether the sets that are too small for the head are more already than may be checked."""
+        lacking = (self._number or 1) - sum(self._has_room)
+        least = -(-lacking // max((len(thing.amounts) for thing in self._things), default=1))
+        return math.comb(kinds, max(least - 1, 0)) > self._checks
+
+    def _read_devices(self) -> None:
+        """Note what is on each device while everything runs, and whether the head has room on it alone."""
+        self._held = [[0, 0, 0] for _ in self._grounds]
+        for thing in self._things:
+            _hold(self._held, thing, 1)
+        self._now = [_with(budget, *held) for budget, held in zip(self._grounds, self._held, strict=True)]
+        self._has_room = [self._number is not None and self._room(place, held) for place, held in enumerate(self._held)]
+
+    def _room(self, place: int, held: Sequence[int]) -> bool:
+        """Return whether one device has room for the head when it holds so much."""
+        key = (place, *held)
+        if key not in self._rooms:
+            self._rooms[key] = self._fits([_with(self._grounds[place], *held)])
+        return self._rooms[key]
+
+    def _fits_after(self, ended: Iterable[Release], beside: Release | None = None) -> bool:
+        """Return whether the head fits when everything of `ended` has ended and `beside` runs."""
+        held = dict[int, list[int]]()
+        for thing, sign in (*((one, -1) for one in ended), *([(beside, 1)] if beside is not None else [])):
+            for place, _ in thing.amounts:
+                held.setdefault(place, list(self._held[place]))
+            _hold(held, thing, sign)
+        if self._number is None:
+            changed = {place: _with(self._grounds[place], *each) for place, each in held.items()}
+            return self._fits([changed.get(place, budget) for place, budget in enumerate(self._now)])
+        more = sum(self._room(place, each) - self._has_room[place] for place, each in held.items())
+        return sum(self._has_room) + more >= self._number
+
+
+def things_of(
+    grounds: Sequence[DeviceCapacity], leases: Sequence[Lease], ends: Mapping[tuple[str, str], Ends]
+) -> list[Release]:
+    """Return all that is on `grounds`. `ends` has this daemon's running jobs, by id and directory, with their ends."""
+    jobs: dict[tuple[str, str], list[Lease]] = {}
+    for lease in leases:
+        jobs.setdefault((lease.job_label, lease.run_dir), []).append(lease)
+    things = []
+    for (label, run_dir), mine in jobs.items():
+        amounts = amounts_of(mine, grounds)
+        known = next((key for key in ((label, run_dir), (label, "")) if key in ends), None)
+        if amounts:
+            mine_end = Ends() if known is None else ends[known]
+            things.append(Release(amounts, ours=known is not None, ends_at=mine_end.ends_at, ends=mine_end.ends))
+    for place, budget in enumerate(grounds):
+        if budget.foreign_mib or budget.foreign:
+            things.append(Release(((place, budget.foreign_mib),), foreign=True))
+    return things
+
+
+def amounts_of(leases: Iterable[Lease], grounds: Sequence[DeviceCapacity]) -> _Amounts:
+    """Return what `leases` take of the devices `grounds`: their places there, each with MiB; all of a whole device."""
+    places = {budget.device.uuid: place for place, budget in enumerate(grounds)}
+    taken: dict[int, int] = {}
+    for lease in leases:
+        if lease.device_uuid in places:
+            place = places[lease.device_uuid]
+            mib = grounds[place].total_mib if lease.whole else lease.share_mib
+            taken[place] = taken.get(place, 0) + mib
+    return tuple(sorted(taken.items()))
+
+
+def _hold(held: "list[list[int]] | dict[int, list[int]]", thing: Release, sign: int) -> None:
+    """Add (`sign` 1) or take away (-1) what a thing has of each device: leased MiB, leases, processes of others."""
+    for place, mib in thing.amounts:
+        if thing.foreign:
+            held[place][2] += sign
+        else:
+            held[place][0] += sign * mib
+            held[place][1] += sign
+
+
+def _share_a_device(things: Sequence[Release]) -> bool:
+    """Return whether there is a device that each of them is on."""
+    return bool(set.intersection(*({place for place, _ in thing.amounts} for thing in things)))
+
+
+def _kind(thing: Release) -> tuple[bool, _Amounts]:
+    return thing.foreign, thing.amounts
+
+
+def _one_more(level: Iterable[tuple[int, ...]], kinds: Sequence[Sequence[Release]]) -> Iterator[tuple[int, ...]]:
+    """Yield each of `level` with one thing more; kinds rise, so that no set comes twice."""
+    for taken in level:
+        for i in range(taken[-1] if taken else 0, len(kinds)):
+            if taken.count(i) < len(kinds[i]):
+                yield (*taken, i)
+
+
+def _with(budget: DeviceCapacity, leased: int, tenants: int, used: int) -> DeviceCapacity:
+    """Return the device with `leased` MiB of `tenants` leases, and with or without the processes of others."""
+    if not used:
+        budget = replace(budget, foreign_mib=0, foreign=())
+    computing = any("C" in process.kind for process in budget.foreign)
+    return replace(budget, leased_mib=leased, taken=budget.alone and (bool(tenants) or computing))

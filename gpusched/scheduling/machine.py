@@ -1,0 +1,185 @@
+"""One machine during a pass over the queue: what is free there, which job is its head, and what that waits for."""
+
+import math
+from collections.abc import Hashable, Sequence
+from enum import Enum
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from gpusched.errors import NeverFits, UsageError
+from gpusched.execution.plans import (
+    chosen_devices,
+    could_be_on,
+    is_feasible,
+    mib_lacking,
+    need_of,
+    needs_devices,
+    on_single_devices,
+    plan_for,
+    ways,
+)
+from gpusched.model.device import Inventory
+from gpusched.model.job import Submission
+from gpusched.model.lease import Lease
+from gpusched.model.plan import Plan
+from gpusched.planner.capacity import DeviceCapacity, budgets, excluded_devices
+from gpusched.planner.foreign import without_ignored
+from gpusched.planner.holders import Began
+from gpusched.scheduling.backfill import Ends, HeadReservation, things_of
+from gpusched.scheduling.forecast import DeviceForecast, HeadForecast, WholeForecast
+from gpusched.scheduling.wait_reasons import never_line, what_it_needs, who_holds
+from gpusched.settings import Settings
+from gpusched.storage.job import Job
+
+__all__ = ["Fit", "Machine", "MachineSnapshot"]
+
+_MOST_CHECKS: Final = 1000
+"""Sets of ends that are checked for one head in one pass, where replicas have one size; fewer for more sizes."""
+
+_MOST_COST: Final = 128
+"""The ways in which the roles of a head may share a device, times the devices, for its start to be predicted.
+
+One prediction takes 30 to 60 checks, each 0.05 ms for 8 devices and 2 ways, 0.2 ms for 64.
+"""
+
+_MOST_LEFT_OUT: Final = 3
+"""Devices out of order that the reason of a waiting job names."""
+
+
+class MachineSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine as it is: its devices, and every live lease on them, of all users.
+
+    `began` returns when a process of others on it began (Unix seconds); only the named ones are asked for.
+    """
+
+    inventory: Inventory
+    leases: tuple[Lease, ...] = ()
+    began: Began = lambda _: None
+
+
+class Fit(Enum):
+    """Whether a job fits as things are, or when others have ended."""
+
+    NOW = "now"
+    LATER = "later"
+
+
+class Machine:
+    """One ground during a pass: what starts is leased at once. `ends`: see `things_of`."""
+
+    def __init__(self, ground: MachineSnapshot, ends: dict[tuple[str, str], Ends], settings: Settings) -> None:
+        self.inventory = ground.inventory
+        self.leases = ground.leases
+        self._began = ground.began
+        self.head: str | None = None
+        self.prospect: HeadReservation | None = None
+        self.forecast: HeadForecast | None = None
+        self.behind: list[tuple[Job, Submission]] = []
+        self.in_vain = 0
+        self.surety = math.inf
+        self.latest = -math.inf
+        self._ends = ends
+        self._settings = settings
+        self._grounds = budgets(ground.inventory, ground.leases, settings.headroom, None)
+        self._passing: dict[str, tuple[DeviceCapacity, ...]] = {}
+        self._holders: dict[tuple[frozenset[str] | None, str | None], str] = {}
+        self._needs: dict[Hashable, str] = {}
+
+    def devices(self, submission: Submission) -> tuple[DeviceCapacity, ...]:
+        """Return the devices that the job may use, as they are now. Raises as `chosen_devices` does."""
+        only = chosen_devices(submission, self.inventory)
+        return tuple(budget for budget in self._capacities(submission) if only is None or budget.device.uuid in only)
+
+    def fit(self, submission: Submission) -> Fit | NeverFits:
+        """Return whether the job fits now, or will when others end, or the error if neither. Raises HostFault."""
+        try:
+            grounds = self.devices(submission)
+            if not needs_devices(submission) or (submission.command is None and not self.inventory.devices):
+                return Fit.NOW
+            if is_feasible(submission, grounds, self._settings):
+                return Fit.NOW
+            if is_feasible(submission, [budget.emptied for budget in grounds], self._settings):
+                return Fit.LATER
+        except NeverFits as error:
+            return error
+        except UsageError as error:
+            return NeverFits(error.message, error.hint)
+        return self._why_never(submission, grounds)
+
+    def plan(self, submission: Submission, avoid: frozenset[str]) -> Plan | None:
+        """Return the job's plan without the devices `avoid`, or None if it does not fit there."""
+        if avoid:
+            grounds = [budget for budget in self.devices(submission) if budget.device.uuid not in avoid]
+            if not is_feasible(submission, grounds, self._settings):
+                return None
+        return plan_for(submission, self.inventory, self.leases, self._settings, avoid)
+
+    def take(self, leases: tuple[Lease, ...]) -> None:
+        """Lease what a job that starts gets."""
+        self.leases += leases
+        self._grounds = budgets(self.inventory, self.leases, self._settings.headroom, None)
+        self._passing.clear()
+
+    def wait_at_head(self, job: str, submission: Submission, now: float, surety: float) -> None:
+        """Let a job that fits later be the head. `surety`: how probably a job ends before its start that passes it."""
+        grounds = [budget for budget in self.devices(submission) if could_be_on(submission, budget, self._settings)]
+        single, number = on_single_devices(submission)
+        self.head = job
+        self.prospect = HeadReservation(
+            grounds,
+            things_of(grounds, self.leases, self._ends),
+            lambda after: is_feasible(single, after, self._settings),
+            _MOST_CHECKS // ways(submission),
+            number,
+        )
+        self.surety = surety
+        if surety <= 1 and number is not None:
+            lacking = partial(mib_lacking, submission, settings=self._settings)
+            self.forecast = DeviceForecast(self.prospect.waits(lacking), number, now)
+        elif surety <= 1 and (cost := ways(submission) * len(grounds)) <= _MOST_COST:
+            one_in = 3 if cost <= _MOST_COST // 2 else 6
+            found = partial(self.prospect.starts, now, one_in)
+            self.forecast = WholeForecast(found, max(1, _MOST_COST // (2 * cost)), now)
+
+    def delays_little(self, leases: Sequence[Lease], ends: tuple[float, ...]) -> bool:
+        """Return whether the head is expected by `latest` also beside a job that has these leases, and ends so."""
+        if self.forecast is None or self.prospect is None:
+            return False
+        return self.forecast.expected_beside(self.prospect.amounts(leases), ends) <= self.latest < math.inf
+
+    def why_later(self, submission: Submission, now: float) -> str:
+        """Return what the job needs, who holds the devices that it may use, and which of them take nothing."""
+        return "; ".join(filter(None, (self.what_it_needs(submission), self._held(submission, now))))
+
+    def _held(self, submission: Submission, now: float) -> str:
+        only = chosen_devices(submission, self.inventory)
+        key = only, submission.ignore_foreign
+        if key not in self._holders:
+            holders = who_holds(self.devices(submission), self.leases, self._began, now)
+            excluded = excluded_devices(self.inventory, only)[:_MOST_LEFT_OUT]
+            self._holders[key] = "; ".join(filter(None, (holders, *excluded)))
+        return self._holders[key]
+
+    def _capacities(self, submission: Submission) -> tuple[DeviceCapacity, ...]:
+        """Return the devices, without the processes of others that the job passes over."""
+        ignored = submission.ignore_foreign
+        if ignored is None:
+            return self._grounds
+        if ignored not in self._passing:
+            inventory, _ = without_ignored(self.inventory, self.leases, ignored)
+            self._passing[ignored] = budgets(inventory, self.leases, self._settings.headroom, None)
+        return self._passing[ignored]
+
+    def what_it_needs(self, submission: Submission) -> str:
+        """Return what the job needs, in numbers."""
+        need = need_of(submission)
+        if need not in self._needs:
+            self._needs[need] = what_it_needs(submission, self.devices(submission), self._settings.context_mib)
+        return self._needs[need]
+
+    def _why_never(self, submission: Submission, grounds: Sequence[DeviceCapacity]) -> NeverFits:
+        excluded = excluded_devices(self.inventory, chosen_devices(submission, self.inventory))
+        line = never_line(submission, grounds, excluded, self._settings.context_mib)
+        return NeverFits(line, "mend or undrain the device, or stop the job and ask for less")

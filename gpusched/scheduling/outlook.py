@@ -1,0 +1,170 @@
+"""When a waiting job starts, and what would let it start now: found out by playing the queue on, piece by piece.
+
+In each of some futures every job ends at a time that is drawn of those that it may end at, and the scheduler decides at
+each end, as it would then. Only jobs that stand before the one in question are played, and none that comes later.
+"""
+
+import heapq
+import math
+import time
+from collections.abc import Generator, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from gpusched.leases.directory import leases_of_plan
+from gpusched.model.job import Submission
+from gpusched.model.status import JobState
+from gpusched.planner.capacity import budgets
+from gpusched.scheduling.alternatives import alternatives
+from gpusched.scheduling.forecast import FUTURES, drawn_ends
+from gpusched.scheduling.run_times import RunTimes
+from gpusched.scheduling.scheduler import Decision, MachineSnapshot, Running, queue_order, schedule
+from gpusched.settings import Settings
+from gpusched.storage.job import Job
+
+__all__ = ["Outlook", "Predictions", "QueueSnapshot"]
+
+_MOST_AHEAD: Final = 200
+"""With more jobs before it, a job's start is not predicted."""
+
+_LONGEST_S: Final = 2.0
+"""CPU seconds; then the futures that there are have to do."""
+
+
+class Predictions(Protocol):
+    """How long jobs run; see daemon.expectations."""
+
+    def expected(self, job: Job) -> RunTimes:
+        """Return how long a job may run, from its start on."""
+
+    def running(self, job: Job, now: float) -> Running:
+        """Return a job that has been started as the scheduler sees it at `now` (Unix seconds)."""
+
+
+class QueueSnapshot(NamedTuple):
+    """What the scheduler has seen at `now` (Unix seconds): jobs that wait and that live, machines, who is blocked.
+
+    `limits`: of groups, how many of their jobs may run at the same time.
+    """
+
+    waiting: tuple[Job, ...]
+    live: tuple[Job, ...]
+    grounds: Mapping[str | None, MachineSnapshot]
+    blocked: Mapping[str, str]
+    now: float
+    limits: Mapping[str, int] = MappingProxyType({})
+
+
+class Outlook:
+    """What is found out of a job that waits. `starts` in Unix seconds, one for each future, math.inf for never.
+
+    `place` counts from 1 among the jobs of its machine that may start; None: it may not. `ways` are options that would
+    let it start now.
+    """
+
+    def __init__(self, job: Job, seen: QueueSnapshot, predictions: Predictions, settings: Settings) -> None:
+        self.starts: list[float] = []
+        self.ways: list[str] = []
+        grounds = {name: _by_leases_alone(ground, settings.headroom) for name, ground in seen.grounds.items()}
+        self._job, self._seen = job, seen._replace(grounds=grounds)
+        self._predictions, self._settings = predictions, settings
+        machine = job.submission.machine if job.submission else None
+        possible = (one for one in seen.waiting if one.id not in seen.blocked)
+        rivals = [one for one in possible if one.submission and one.submission.machine == machine]
+        self._ahead = sorted((one for one in rivals if queue_order(one) < queue_order(job)), key=queue_order)
+        self.ahead = tuple(one.id for one in self._ahead)
+        self.waiting = len(rivals)
+        self.place = None if job.id in seen.blocked else len(self.ahead) + 1
+        self._pieces = self._play() if self.place is not None else iter(())
+        self._spent_s = 0.0
+
+    def step(self) -> bool:
+        """Find out one piece more, which takes as long as a pass; return whether that was all."""
+        began = time.process_time()
+        over = self._spent_s > _LONGEST_S or next(self._pieces, "over") == "over"
+        self._spent_s += time.process_time() - began
+        return over
+
+    def _play(self) -> Iterator[None]:
+        asked = self._job.submission
+        if asked is not None and not self._starts_as(asked):
+            yield
+            for way in alternatives(asked, self._starts_as):
+                if self._spent_s > _LONGEST_S / 2:  # the rest is for its start
+                    break
+                if way is not None:
+                    self.ways.append(way)
+                yield
+        for future in range(FUTURES if len(self._ahead) <= _MOST_AHEAD else 0):
+            self.starts.append((yield from self._start_in(future)))
+
+    def _starts_as(self, asked: Submission) -> bool:
+        """Return whether the job would start now if it asked for this."""
+        waiting = (*self._ahead, replace(self._job, submission=asked))
+        decision = self._decide(waiting, self._seen.live, self._seen.grounds, self._seen.now)
+        return any(start.id == self._job.id for start in decision.starts)
+
+    def _decide(
+        self,
+        waiting: tuple[Job, ...],
+        live: tuple[Job, ...],
+        grounds: Mapping[str | None, MachineSnapshot],
+        now: float,
+    ) -> Decision:
+        running = [self._predictions.running(job, now) for job in live]
+        seen, expected = self._seen, self._predictions.expected
+        return schedule(
+            waiting, running, grounds, seen.blocked, self._settings, now, expected=expected, limits=seen.limits
+        )
+
+    def _start_in(self, future: int) -> Generator[None, None, float]:
+        """Return when the job starts in one of the futures; math.inf where nothing of ours ends for it.
+
+        It yields after each decision.
+        """
+        now, grounds = self._seen.now, dict(self._seen.grounds)
+        waiting = {one.id: one for one in (*self._ahead, self._job)}
+        live = {job.id: job for job in self._seen.live}
+        ends = [(self._predictions.running(job, now).ends[future], job.id) for job in live.values()]
+        heapq.heapify(ends)
+        while True:  # something of ours ends each time, and there is only so much of that
+            decision = self._decide(tuple(waiting.values()), tuple(live.values()), grounds, now)
+            yield
+            for start in decision.starts:
+                if start.id == self._job.id:
+                    return now
+                job = replace(waiting.pop(start.id), state=JobState.RUNNING, started=now)
+                live[job.id] = job
+                mine = (replace(lease, run_dir=job.run_dir) for lease in leases_of_plan(start.plan, job.id))
+                machine = job.submission.machine if job.submission else None
+                grounds[machine] = replace(grounds[machine], leases=(*grounds[machine].leases, *mine))
+                heapq.heappush(ends, (drawn_ends(job.id, self._predictions.expected(job), now)[future], job.id))
+            for head, expected in decision.promised.items():
+                waiting[head] = replace(waiting[head], promised=expected)
+            if not ends:
+                return math.inf
+            now = max(now, ends[0][0])
+            while ends and ends[0][0] <= now:
+                grounds = _without(grounds, live.pop(heapq.heappop(ends)[1]))
+
+
+def _without(grounds: Mapping[str | None, MachineSnapshot], ended: Job) -> dict[str | None, MachineSnapshot]:
+    """Return the machines without what a job had that has ended."""
+    return {
+        name: replace(ground, leases=tuple(lease for lease in ground.leases if lease.run_dir != ended.run_dir))
+        for name, ground in grounds.items()
+    }
+
+
+def _by_leases_alone(ground: MachineSnapshot, headroom: int) -> MachineSnapshot:
+    """Return a machine on which jobs use nothing beside their leases: without these, what they had is free."""
+    foreign = {budget.device.uuid: budget for budget in budgets(ground.inventory, ground.leases, headroom, None)}
+    devices = tuple(
+        replace(device, memory_used_mib=budget.foreign_mib, processes=budget.foreign)
+        if (budget := foreign.get(device.uuid))
+        else device
+        for device in ground.inventory.devices
+    )
+    return replace(ground, inventory=replace(ground.inventory, devices=devices))

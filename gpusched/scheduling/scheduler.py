@@ -1,0 +1,349 @@
+"""Which waiting jobs start now, and why the others wait: a pure function of a snapshot.
+
+Jobs are taken by priority, then age. Each machine (this host, and every described one) has a queue; the number of jobs
+that live at a time is one bound for all, and a group of jobs may have one of its own. The first job of a machine that
+does not fit now is its head: those behind it start only if they are expected to be over in time (see `_SURETY`), or
+proved not to delay it (see `backfill`). A job that could not start however long it waited holds up no other.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import groupby
+from statistics import median
+from types import MappingProxyType
+from typing import Final, ParamSpec
+
+import msgspec
+
+from gpusched.errors import GpuschedError, NeverFits
+from gpusched.execution.plans import need_of, needs_devices, plan_for
+from gpusched.leases.directory import leases_of_plan
+from gpusched.model.job import Submission
+from gpusched.model.plan import Plan
+from gpusched.scheduling.backfill import Ends, HeadReservation
+from gpusched.scheduling.forecast import drawn_ends
+from gpusched.scheduling.group_places import GroupPlaces
+from gpusched.scheduling.machine import Fit, Machine, MachineSnapshot
+from gpusched.scheduling.run_times import PRIOR, RunTimes
+from gpusched.scheduling.wait_reasons import no_place_left, place_kept, when_expected, would_delay
+from gpusched.settings import Settings
+from gpusched.storage.job import Job
+
+__all__ = ["Decision", "MachineSnapshot", "Running", "Start", "schedule"]
+
+P = ParamSpec("P")
+
+_MOST_PLANNED: Final = 32
+"""Jobs behind one head that are planned without success in one pass; after them only jobs that end in time may pass."""
+
+_EARLIER_S: Final = 60.0
+"""By how much earlier a head has to be expected than before, for that to be written down."""
+
+_SURETY: Final = 0.5
+"""How probably a job has to end before a head starts that is not late yet, to pass it. It rises to 1 in most_delay."""
+
+
+_SLACK: Final = 0.1
+"""By what part of its own run time a head may be expected later for a job that passes it; most_delay at most.
+
+That is the time that it will exceed in three of four cases: a head of which little is known is delayed by less.
+
+The slack of Talby and Feitelson, Supporting Priorities and Improving Utilization of the IBM SP Scheduler Using
+Slack-Based Backfilling (IPPS 1999), with a prediction in the place of a user's estimate.
+"""
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """A live job of this daemon. `ends_at` (Unix seconds): when its time limit is over, None without one.
+
+    `ends`: when it may end (`drawn_ends`); empty: nothing is known. `group`: the group that it counts in.
+    """
+
+    id: str
+    ends_at: float | None = None
+    run_dir: str = ""
+    ends: tuple[float, ...] = ()
+    group: str | None = None
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that starts now, and what it gets."""
+
+    id: str
+    plan: Plan
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What starts, in this order; why each of the others waits; and which could not start however long they waited.
+
+    `promised`: of each new head, when it is expected to start (Unix seconds). `faults` are internal errors at single
+    jobs, which wait; the others are decided on all the same.
+    """
+
+    starts: tuple[Start, ...] = ()
+    why: dict[str, str]
+    never: dict[str, NeverFits]
+    promised: dict[str, float] = {}
+    faults: dict[str, Exception] = {}
+
+
+def schedule(
+    waiting: Sequence[Job],
+    running: Sequence[Running],
+    grounds: Mapping[str | None, MachineSnapshot],
+    blocked: Mapping[str, str],
+    settings: Settings,
+    now: float,
+    *,
+    expected: Callable[[Job], RunTimes] = lambda _: PRIOR,
+    limits: Mapping[str, int] = MappingProxyType({}),
+) -> Decision:
+    """Return what to do with the queue `waiting`. `grounds` has this host under None, described machines by name.
+
+    `expected` returns how long a job may run. `blocked` are the jobs that may not start whatever is free, with the
+    reason. `limits`: of groups, how many of their jobs may run at the same time. `now` in Unix seconds.
+
+    How long it takes: `python -m bench.queue_trace pass`.
+    """
+    one_pass = _Pass(running, grounds, settings, now, expected, limits)
+    for _, level in groupby(sorted(waiting, key=queue_order), key=_priority):
+        for job in level:
+            if job.id in blocked:
+                one_pass.why[job.id] = blocked[job.id]
+            elif job.submission is not None:
+                one_pass.consider(job, job.submission)
+        one_pass.backfill()
+    return one_pass.decision()
+
+
+def queue_order(job: Job) -> tuple[int, float, str]:
+    return -_priority(job), job.created, job.id
+
+
+def _priority(job: Job) -> int:
+    return job.submission.priority if job.submission else 0
+
+
+class _Need:
+    """What is found of all jobs that need the same. `later`: that it does not fit now, which holds for a pass.
+
+    `fits_beside`: the number of leases beside which it fits.
+    """
+
+    __slots__ = ("fits_beside", "in_vain", "later", "why")
+
+    def __init__(self) -> None:
+        self.later: Fit | NeverFits | None = None
+        self.fits_beside = -1
+        self.in_vain = False
+        self.why = ""
+
+
+class _Pass:
+    """One pass over the queue, job by job."""
+
+    def __init__(
+        self,
+        running: Sequence[Running],
+        grounds: Mapping[str | None, MachineSnapshot],
+        settings: Settings,
+        now: float,
+        expected: Callable[[Job], RunTimes],
+        limits: Mapping[str, int],
+    ) -> None:
+        self.why: dict[str, str] = {}
+        self._ends = {(job.id, job.run_dir): Ends(job.ends_at, job.ends) for job in running}
+        self._promised: dict[str, float] = {}
+        self._expected = expected
+        self._machines = {name: Machine(ground, self._ends, settings) for name, ground in grounds.items()}
+        self._settings = settings
+        self._now = now
+        self._live = len(running)
+        self._groups = GroupPlaces(limits, (job.group for job in running))
+        self._starts: list[Start] = []
+        self._never: dict[str, NeverFits] = {}
+        self._later: list[tuple[str, Submission, _Need]] = []
+        self._faults: dict[str, Exception] = {}
+        self._needs: dict[Hashable, _Need] = {}
+
+    def consider(self, job: Job, submission: Submission) -> None:
+        """Start the job, or note why it waits."""
+        machine = self._machines.get(submission.machine)
+        if machine is None:
+            self.why[job.id] = f"machine {submission.machine} cannot be read now"
+        elif self._live >= self._settings.most_jobs:
+            self.why[job.id] = no_place_left(self._live, self._settings.most_jobs)
+        elif (full := self._groups.full(submission.group)) is not None:
+            self.why[job.id] = full
+        elif machine.head is not None and not self._settings.strict and needs_devices(submission):
+            machine.behind.append((job, submission))
+        else:
+            self._contain(job.id, self._decide, job, submission, self._need(submission), machine)
+
+    def backfill(self) -> None:
+        """Decide on the jobs of one priority behind each head: first on those that are expected to take least time."""
+        for _, machine in sorted(self._machines.items(), key=lambda item: item[0] or ""):
+            fitting: list[tuple[float, Job, Submission, _Need]] = []
+            for job, submission in machine.behind:
+                self._contain(job.id, self._note_fit, job, submission, machine, fitting)
+            machine.behind = []
+            for _, job, submission, need in sorted(fitting, key=lambda one: (one[0], queue_order(one[1]))):
+                self._contain(job.id, self._decide, job, submission, need, machine)
+
+    def _note_fit(
+        self, job: Job, submission: Submission, machine: Machine, fitting: list[tuple[float, Job, Submission, _Need]]
+    ) -> None:
+        need = self._need(submission)
+        if self._fit(submission, need, machine) is Fit.NOW:
+            fitting.append((median(self._expected(job)), job, submission, need))
+        else:
+            self._decide(job, submission, need, machine)
+
+    def _need(self, submission: Submission) -> _Need:
+        key = need_of(submission)
+        need = self._needs.get(key)
+        if need is None:
+            need = self._needs[key] = _Need()
+        return need
+
+    def _fit(self, submission: Submission, need: _Need, machine: Machine) -> Fit | NeverFits:
+        if need.later is not None:
+            return need.later
+        if need.fits_beside == len(machine.leases):
+            return Fit.NOW
+        answer = machine.fit(submission)
+        if answer is Fit.NOW:
+            need.fits_beside = len(machine.leases)
+        else:  # leases only grow in a pass, so that this holds for the rest of it
+            need.later = answer
+        return answer
+
+    def decision(self) -> Decision:
+        """Return what was decided. Reasons to wait come last, so that the jobs that start now are named as holders."""
+        for job, submission, need in self._later:
+            self._contain(job, self._explain, job, submission, need)
+        return Decision(
+            starts=tuple(self._starts),
+            why=self.why,
+            never=self._never,
+            promised=self._promised,
+            faults=self._faults,
+        )
+
+    def _contain(self, job: str, step: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
+        """Let a job wait that cannot be decided on; an internal error is at fault for no other job."""
+        try:
+            step(*arguments, **named)
+        except GpuschedError as error:
+            self.why[job] = error.message
+        except Exception as error:  # noqa: BLE001 (the next job is decided on all the same)
+            self._faults[job] = error
+
+    def _explain(self, job: str, submission: Submission, need: _Need) -> None:
+        machine = self._machines[submission.machine]
+        need.why = need.why or machine.why_later(submission, self._now)
+        self.why[job] = need.why
+        if job == machine.head and machine.forecast is not None:
+            expected = when_expected(machine.forecast.starts, self._now)
+            self.why[job] = "; ".join(filter(None, (self.why[job], expected)))
+
+    def _decide(self, job: Job, submission: Submission, need: _Need, machine: Machine) -> None:
+        answer = self._fit(submission, need, machine)
+        group = submission.group
+        passing = machine.head if needs_devices(submission) else None
+        no_place = self._groups.full(group) or self._groups.kept(group, passing)
+        if isinstance(answer, NeverFits):
+            self._never[job.id] = answer
+            self.why[job.id] = answer.message
+        elif no_place is not None:
+            self.why[job.id] = no_place
+        elif answer is Fit.LATER:
+            if machine.head is None:
+                self._groups.keep(group, job.id)
+                machine.wait_at_head(job.id, submission, self._now, self._surety(job))
+                if machine.forecast is not None:
+                    self._promise(job, machine.forecast.expected)
+                    machine.latest = self._latest(job, machine.forecast.expected)
+            self._later.append((job.id, submission, need))
+        elif self._live >= self._settings.most_jobs:
+            self.why[job.id] = no_place_left(self._live, self._settings.most_jobs)
+        elif self._live + 1 + self._places_kept() > self._settings.most_jobs:
+            self.why[job.id] = place_kept(self._first_head(), self._settings.most_jobs)
+        elif machine.prospect is None or not needs_devices(submission):
+            self._start(job, machine, plan_for(submission, machine.inventory, machine.leases, self._settings))
+        else:
+            self._pass_by(job, submission, need, machine, machine.prospect)
+
+    def _surety(self, job: Job) -> float:
+        """Return how probably a job has to end before this head starts, to pass it; over 1: only a proof counts."""
+        if self._settings.strict:
+            return math.inf
+        late_s = 0.0 if job.promised is None else max(0.0, self._now - job.promised)
+        return _SURETY + (1 - _SURETY) * late_s / max(1.0, self._settings.most_delay_s)
+
+    def _latest(self, job: Job, expected: float) -> float:
+        """Return until when a head may be expected at the latest beside a job that passes it (Unix seconds)."""
+        earliest = expected if job.promised is None else min(expected, job.promised)
+        run_times = self._expected(job)
+        return earliest + min(_SLACK * run_times[len(run_times) // 4], self._settings.most_delay_s)
+
+    def _promise(self, job: Job, expected: float) -> None:
+        """Note when a head is expected, if it never was before or was so later: the bound counts from the earliest."""
+        if expected < (math.inf if job.promised is None else job.promised - _EARLIER_S):
+            self._promised[job.id] = expected
+
+    def _pass_by(
+        self, job: Job, submission: Submission, need: _Need, machine: Machine, prospect: HeadReservation
+    ) -> None:
+        """Start a job that fits behind the head if it is expected to delay that by little, or proved not to.
+
+        The proof is about devices alone: where it would take the place of the head in their group, only time counts.
+        """
+        limit, most = submission.time_limit_s, self._may_last(submission, prospect)
+        in_time = limit is not None and most is not None and limit <= most
+        forecast, run_times = machine.forecast, self._expected(job)
+        probably = forecast is not None and forecast.in_time(run_times) >= machine.surety
+        provable = not need.in_vain and machine.in_vain < _MOST_PLANNED and not self._groups.kept(submission.group)
+        if in_time or probably or provable:
+            for avoid in (frozenset[str](), prospect.devices):
+                plan = machine.plan(submission, avoid)
+                if plan is None:
+                    break
+                leases = leases_of_plan(plan, job.id)
+                delays_little = machine.delays_little(leases, drawn_ends(job.id, run_times, self._now))
+                if in_time or probably or delays_little or prospect.never_delays_head(leases):
+                    self._start(job, machine, plan)
+                    return
+            machine.in_vain += 1
+            need.in_vain = True
+        self.why[job.id] = would_delay(machine.what_it_needs(submission), machine.head or "", most)
+
+    def _may_last(self, submission: Submission, prospect: HeadReservation) -> float | None:
+        """Return how many seconds the job may run to be gone, however slowly it stops, when the head starts at last."""
+        by = prospect.shadow_time
+        return None if by is None else by - self._now - submission.workload.stop_grace_s
+
+    def _start(self, job: Job, machine: Machine, plan: Plan) -> None:
+        leases = leases_of_plan(plan, job.id)
+        limit = job.submission.time_limit_s if job.submission else None
+        run_times = self._expected(job)
+        ends = Ends(None if limit is None else self._now + limit, drawn_ends(job.id, run_times, self._now))
+        machine.take(leases)
+        self._groups.take(job.submission.group if job.submission else None)
+        if machine.prospect is not None:
+            machine.prospect.admit(leases, ends)
+            if machine.forecast is not None:
+                machine.forecast.admit(machine.prospect.amounts(leases), ends.ends)
+        self._ends[job.id, ""] = ends
+        self._starts.append(Start(id=job.id, plan=plan))
+        self._live += 1
+
+    def _places_kept(self) -> int:
+        """Return how many heads may start without the end of a job of ours: each must find a place among the live."""
+        heads = [machine.prospect for machine in self._machines.values() if machine.prospect is not None]
+        if self._live + 1 + len(heads) <= self._settings.most_jobs:
+            return 0
+        return sum(prospect.waits_for_others_only() for prospect in heads)
+
+    def _first_head(self) -> str:
+        return next((machine.head for machine in self._machines.values() if machine.head), "")

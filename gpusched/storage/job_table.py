@@ -1,0 +1,287 @@
+"""The jobs that live, in memory, and the store behind them: changes gather, and one transaction writes them all.
+
+Where the store fails, such as on a full disk, changes are kept and tried again, and new jobs are turned away: what runs
+goes on, and nothing starts of which the disk knows nothing.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from gpusched.errors import HostFault, NotFound
+from gpusched.model.footprint import Measurements
+from gpusched.model.job import Submission
+from gpusched.model.lease import Lease
+from gpusched.model.queue_group import QueueGroup
+from gpusched.model.selection import Selection
+from gpusched.model.status import JOB_TERMINAL, JobState
+from gpusched.model.usage import RoleUsage
+from gpusched.notify_settings import NotifySettings
+from gpusched.storage.array_table import ArrayTable
+from gpusched.storage.event_table import EventTable
+from gpusched.storage.job import Job
+from gpusched.storage.job_status import leave_status
+from gpusched.storage.store import FIRST_END, EndPosition, Store
+
+__all__ = ["FIRST_END", "EndPosition", "JobTable"]
+
+_LOG: Final = logging.getLogger(__name__)
+_RETRY_EVERY_S: Final = 1.0
+_KEPT_ENVIRONMENTS: Final = 16
+
+
+class JobTable:
+    """All jobs by id; `live` are those that have not ended, oldest first. `known` are the ids of all, ended or not.
+
+    `names` are the ids of those that live by the names that their users gave them, no two of which are equal. `arrays`:
+    how far those of them are that stand for many members; a member is one of `live`, too. `groups` are the
+    groups of jobs of which something is set, by name.
+
+    `problem` is why nothing can be saved at present, None if it can. `events`: those of its changes, saved with them.
+    """
+
+    def __init__(self, store: Store, notify: NotifySettings = NotifySettings()) -> None:  # noqa: B008 (it is frozen)
+        self._store = store
+        self.events = EventTable(store.events, notify)
+        self._environments: list[dict[str, str]] = []
+        self._added: list[Job] = []
+        self._changes: list[Job] = []
+        self._retry_at = 0.0
+        self._states: dict[str, JobState] = {}
+        self._over: dict[str, Job] = {}  # those that ended, until that is saved
+        self.problem: str | None = None
+        self.live = {job.id: self._slim(job) for job in store.live()}
+        self.names = {name: job.id for job in self.live.values() if (name := _name(job))}
+        self.known = set(store.known_ids())
+        self.arrays = ArrayTable()
+        for job in list(self.live.values()):
+            self._note_array(job)
+        self.groups = store.groups()
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether something is in memory only."""
+        return bool(self._added or self._changes or self.events.unsaved)
+
+    def job(self, job_id: str) -> Job:
+        """Return a job, ended or not. Raises NotFound."""
+        job = self.live.get(job_id) or self._over.get(job_id)
+        if job is None and job_id in self.known:
+            job = self._store.job(job_id)
+        if job is None:
+            raise NotFound(f"there is no job {job_id}", "see `gpusched ps --all`")
+        return job
+
+    def state(self, job_id: str) -> JobState | None:
+        """Return the state of a job as of its last change, None if there is no such job."""
+        if job_id in self.live:
+            return self.live[job_id].state
+        if job_id not in self._states and job_id in self.known:
+            found = self._store.job(job_id)
+            if found is not None:
+                self._states[job_id] = found.state
+        return self._states.get(job_id)
+
+    def members(self, array: str, most: int = -1) -> list[tuple[str, JobState]]:
+        """Return the ids and states of members of an array that are saved, in no order; `most`: that many at most."""
+        return self._store.members(array, most)
+
+    def forget_members(self, array: str, states: Sequence[JobState]) -> None:
+        """Forget the members of an ended array that ended so: they can begin again. Raises HostFault."""
+        gone = [job_id for job_id, state in self._store.members(array) if state in states]
+        self._store.forget_members(array, states)
+        self._dropped(gone)
+
+    def ended(self, limit: int, skip: int = 0, *, members: bool = False) -> list[Job]:
+        """Return the latest jobs that ended after the `skip` latest, latest first; `members`: those of arrays, too."""
+        unsaved = [] if skip else [job for job in reversed(self._over.values()) if members or job.array is None]
+        saved = self._store.ended(limit, skip, members=members) if limit else []
+        return [*unsaved, *(job for job in saved if job.id not in self._over)][:limit]
+
+    def id_of(self, name: str) -> str | None:
+        """Return the id of the job of that name: the one that lives, else the one that ended last."""
+        if name in self.names:
+            return self.names[name]
+        unsaved = [job.id for job in self._over.values() if _name(job) == name]
+        return unsaved[-1] if unsaved else self._store.last_named(name)
+
+    def search(self, glob: str | None, asked: Selection, meets: Callable[[Job], bool]) -> list[str]:
+        """Return the ids of those that ended, `asked.ended` at the most, latest first; `meets`: is it one of them?"""
+        unsaved = [job.id for job in reversed(self._over.values()) if meets(job)]
+        saved = self._store.search(glob, asked, asked.ended)
+        return [*unsaved, *(job_id for job_id in saved if job_id not in self._over)][: asked.ended]
+
+    def ended_until(
+        self, until: EndPosition, after: EndPosition, limit: int, *, members: bool = False
+    ) -> list[tuple[str, EndPosition]]:
+        """Return jobs whose end is saved, from the oldest end behind `after` on; see Store.ended_until."""
+        return self._store.ended_until(until, after, limit, members=members)
+
+    def end_before(self, latest: int) -> EndPosition | None:
+        """Return the end of the job that ended last before the `latest`, None if there is none."""
+        return self._store.end_before(latest)
+
+    def usage(self, ids: Sequence[str]) -> list[RoleUsage]:
+        """Return what jobs used whose end is saved, a row for each of their roles."""
+        return self._store.usage.of(ids)
+
+    def usage_of_array(self, array: str, most: int) -> list[RoleUsage]:
+        """Return the same of members of an array, `most` rows of those that ended last."""
+        return self._store.usage.of_array(array, most)
+
+    def usage_since(self, moment: float, most: int) -> list[RoleUsage]:
+        """Return the same of those that ended since a moment, the latest first; `most` rows."""
+        return self._store.usage.since(moment, most)
+
+    def measured(self, keys: Sequence[str], devices: Sequence[str], driver: str | None) -> Measurements:
+        """Return what jobs have shown whose end is saved; see FootprintStore.find."""
+        return self._store.footprints.find(keys, devices, driver)
+
+    def held(self) -> tuple[Lease, ...]:
+        """Return what the jobs that have been started and live took when they started."""
+        return tuple(lease for job in self.live.values() if job.state is not JobState.QUEUED for lease in job.leases)
+
+    def last_number(self, workload: str) -> int:
+        """Return the highest N of the ids WORKLOAD-N that the store knows, 0 if none."""
+        return self._store.last_number(workload)
+
+    def add(self, job: Job) -> None:
+        """Take in a job; `save` returns it if it could not be saved."""
+        self.live[job.id] = self._slim(job)
+        self.known.add(job.id)
+        if name := _name(job):
+            self.names[name] = job.id
+        self._note_array(job)
+        self._added.append(job)
+
+    def adopt(self, job: Job) -> None:
+        """Take in a job that another process started: it is there, whether it can be saved or not."""
+        self.known.add(job.id)
+        self.change(job)
+
+    def change(self, job: Job) -> None:
+        """Replace what is known of a job; one that ended leaves `live`."""
+        self.events.note_change(self.live.get(job.id), job)
+        if job.state in JOB_TERMINAL:
+            self._forget(job)
+            self._states[job.id] = job.state
+            self._over[job.id] = job
+        else:
+            self._rename(self.live.get(job.id), job)
+            self._states.pop(job.id, None)
+            self.live[job.id] = job
+            self._note_array(job)
+        self.arrays.note(job)
+        self._show_members(job.array)
+        self._changes.append(job)
+
+    def is_unsaved(self, job_id: str) -> bool:
+        """Return whether the end of a job is in memory only."""
+        return job_id in self._over
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """Forget jobs whose end is saved. Raises HostFault."""
+        self._store.remove(ids)
+        self._dropped(ids)
+
+    def change_group(self, group: QueueGroup) -> None:
+        """Replace what is set of a group; it is on disk at once, or nothing is changed. Raises HostFault."""
+        self._store.save_group(group)
+        self.groups.pop(group.name, None)
+        if not group.is_plain:
+            self.groups[group.name] = group
+
+    def _dropped(self, ids: Sequence[str]) -> None:
+        self.known.difference_update(ids)
+        for job_id in ids:
+            self._states.pop(job_id, None)
+
+    def save(self, now: float) -> list[Job]:
+        """Write all that changed, in one transaction. Return the jobs that are turned away because that failed."""
+        if not self.unsaved or (now < self._retry_at and not self._added):
+            return []
+        try:
+            with self._store.transaction():
+                for job in self._added:
+                    self._store.add(job)
+                for job in self._changes:
+                    self._store.save(job)
+                self.events.write()
+        except HostFault as error:
+            return self._failed(error, now)
+        self._added.clear()
+        self._changes.clear()
+        self.events.saved()
+        for job in self._over.values():
+            leave_status(job)
+        self._over.clear()
+        if self.problem is not None:
+            _LOG.warning("the database can be written again")
+            self.problem = None
+        return []
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+    def _failed(self, error: HostFault, now: float) -> list[Job]:
+        if self.problem is None:
+            _LOG.error("%s", error)
+        self.problem = str(error)
+        self._retry_at = now + _RETRY_EVERY_S
+        refused, self._added = self._added, []
+        for job in refused:
+            self._forget(job)
+            self.known.discard(job.id)
+            self._states.pop(job.id, None)
+            self._over.pop(job.id, None)
+        gone = {job.id for job in refused}
+        self.events.drop(gone)
+        self._changes = [job for job in self._changes if job.id not in gone]
+        return refused
+
+    def _rename(self, former: Job | None, job: Job) -> None:
+        before, now = former and _name(former), _name(job)
+        if before == now:
+            return
+        if before and self.names.get(before) == job.id:
+            del self.names[before]
+        if now:
+            self.names[now] = job.id
+
+    def _note_array(self, job: Job) -> None:
+        """Take in an array that is new here, or resumed."""
+        if job.submission is None or job.submission.array is None:
+            return
+        if job.id not in self.arrays:
+            self.arrays.add(job.id, job.submission.array, self._store.members(job.id))
+        self.arrays.change(job.id, job.submission.array)
+        self._show_members(job.id)
+
+    def _show_members(self, array: str | None) -> None:
+        if array in self.arrays and array in self.live:
+            self.live[array] = msgspec.structs.replace(self.live[array], members=self.arrays.status(array))
+            self.arrays.changed.add(array)
+
+    def _forget(self, job: Job) -> None:
+        self.live.pop(job.id, None)
+        self.arrays.forget(job.id)
+        name = _name(job)
+        if name and self.names.get(name) == job.id:
+            del self.names[name]
+
+    def _slim(self, job: Job) -> Job:
+        """Let jobs that were submitted in the same environment share it: it is most of what a waiting job takes."""
+        if job.submission is None:
+            return job
+        environ = next((one for one in self._environments if one == job.submission.environ), job.submission.environ)
+        self._environments = [environ, *(one for one in self._environments if one is not environ)]
+        del self._environments[_KEPT_ENVIRONMENTS:]
+        submission: Submission = msgspec.structs.replace(job.submission, environ=environ)
+        return msgspec.structs.replace(job, submission=submission)
+
+
+def _name(job: Job) -> str | None:
+    return None if job.submission is None else job.submission.name

@@ -1,0 +1,94 @@
+"""How long a job is expected to run: of its own kind first, given how long it has run, and never over its limit."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gpusched.model.job import Submission
+from gpusched.model.workload import Role
+from gpusched.scheduling.run_times import PRIOR, RunTimesSeen, kinds_of, left_after
+from tests.planner.building import ask
+from tests.scheduling.queueing import part, submission
+
+KINDS = ("= train --lr 1", "program train", "name x")
+
+
+def seen(**runs: list[float]) -> RunTimesSeen:
+    found = RunTimesSeen()
+    for kind, times in runs.items():
+        for seconds in times:
+            found.add((kind,), seconds)
+    return found
+
+
+def test_a_new_installation_expects_from_a_minute_to_half_a_day() -> None:
+    assert RunTimesSeen().expected(KINDS) == PRIOR
+
+
+def test_three_runs_of_one_kind_are_enough_whatever_else_ran() -> None:
+    assert seen(fine=[10, 30, 20], coarse=[1000.0] * 40).expected(("fine", "coarse")) == (10, 20, 30)
+
+
+def test_fewer_runs_count_three_times_each_beside_those_of_the_next_kind() -> None:
+    assert seen(fine=[10], coarse=[1, 2, 3]).expected(("fine", "coarse")) == (1, 2, 3, 10, 10, 10)
+    assert seen(fine=[10], other=[7]).expected(("fine",)) == tuple(sorted([10, 10, 10, 10, 7, *PRIOR]))
+    assert len(seen(other=[7.0] * 30).expected(("fine",))) == 30
+
+
+def test_the_latest_fifty_of_a_kind_are_kept() -> None:
+    assert set(seen(fine=[1.0] * 50 + [2.0] * 50).expected(("fine",))) == {2.0}
+
+
+def test_what_a_person_typed_is_a_bound() -> None:
+    assert seen(fine=[10, 20, 30]).expected(("fine",), limit_s=15) == (10, 15, 15)
+
+
+def test_one_that_runs_is_like_those_that_ran_longer() -> None:
+    assert left_after((10, 20, 30), 0) == (10, 20, 30)
+    assert left_after((10, 20, 30), 15) == (5, 15)
+    assert left_after((10, 20, 30), 20) == (10,)
+
+
+def test_one_that_has_outlived_all_may_run_on_for_another_tenth_to_twice_its_age() -> None:
+    assert left_after((10,), 1000) == (100.00000000000009, 500.0, 1000.0, 2000.0)
+    assert left_after((10,), 11) == (60, 60, 60, 60)
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=60), st.floats(0, 1e6), st.none() | st.floats(1, 1e6))
+def test_there_is_always_an_expectation_that_rises(runs: list[float], age: float, limit: float | None) -> None:
+    expected = seen(fine=runs).expected(("fine",), limit)
+    assert limit is None or expected[-1] <= limit
+    left = left_after(expected, age)
+    assert left
+    assert list(left) == sorted(left)
+    assert left[0] >= 0
+
+
+def test_the_same_command_is_nearer_than_the_same_program_and_a_workload_has_its_options() -> None:
+    one, other = submission(part(0.4)), submission(part(0.4), cwd="/elsewhere")
+    assert kinds_of(one)[0] != kinds_of(other)[0]
+    assert kinds_of(one)[1:] == kinds_of(other)[1:]
+    small, large = submission(ask(actor=(1, 5)), options=b'{"a":1}'), submission(ask(actor=(2, 5)), options=b'{"a":1}')
+    assert kinds_of(small)[0] != kinds_of(large)[0]
+    assert kinds_of(small)[1:] == kinds_of(large)[1:]
+
+
+def command(*argv: str, name: str | None = None) -> Submission:
+    asked = submission(part(0.4), name=name)
+    return replace(asked, workload=replace(asked.workload, roles=(Role(name="command", command=argv),)))
+
+
+def test_commands_without_a_name_have_no_name_in_common_and_modules_are_different_programs() -> None:
+    assert not set(kinds_of(command("nvidia-smi"))) & set(kinds_of(command("python", "train.py")))
+    assert set(kinds_of(command("a", name="x"))) & set(kinds_of(command("b", name="x"))) == {"name x"}
+    assert kinds_of(command("python", "train.py", "1"))[1] == kinds_of(command("python", "train.py", "2"))[1]
+    assert kinds_of(command("python", "-m", "one"))[1] != kinds_of(command("python", "-m", "two"))[1]
+    assert kinds_of(command("sh", "-c", "one"))[1] != kinds_of(command("sh", "-c", "two"))[1]
+
+
+def test_the_kinds_that_ended_longest_ago_are_forgotten() -> None:
+    found = RunTimesSeen()
+    for number in range(6000):
+        found.add(("often", f"once {number}"), 7.0)
+    assert len(found._by_kind) == 5000
+    assert found.expected(("often",)) == (7.0,) * 50
