@@ -56,7 +56,7 @@ __all__ = [
     "Undelivered",
 ]
 
-PROTOCOL: Final = 12
+PROTOCOL: Final = 13
 MAX_MESSAGE: Final = 8 << 20
 """Bytes of one message: an environment may have 2 MiB (ARG_MAX), and `Jobs` of thousands of replicas some more."""
 
@@ -81,11 +81,13 @@ class ListJobs(msgspec.Struct, frozen=True, kw_only=True, tag="list-jobs"):
     """The jobs `ids`, or with none named all that live and the `ended` latest that ended.
 
     With `skip`, those that ended after these many latest, and none that live: so all of them can be had in turn.
+    `ended_arrays`: the arrays that ended within the last hour, too.
     """
 
     ids: JobIds = ()
     ended: Annotated[int, msgspec.Meta(ge=0, le=MOST_ENDED)] = 20
     skip: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 0
+    ended_arrays: bool = False
 
 
 class Select(msgspec.Struct, frozen=True, kw_only=True, tag="select"):

@@ -200,12 +200,15 @@ class Handlers:
         return host
 
     def _list(self, request: ListJobs) -> Jobs:
+        now = time.time()
         self._adoption.scan()
         if request.ids:
             return Jobs(jobs=tuple(self._state.shown(self._state.jobs.job(job_id)) for job_id in request.ids))
         live = () if request.skip else self._state.jobs.live.values()
         jobs = [*(job for job in live if job.array is None), *self._state.jobs.ended(request.ended, request.skip)]
-        return Jobs(jobs=tuple(self._state.shown(job) for job in jobs), idle=who_is_idle(self._state, time.time()))
+        arrays = self._state.jobs.ended_arrays(now) if request.ended_arrays else ()
+        shown = (*map(self._state.shown, jobs), *arrays)
+        return Jobs(jobs=shown, idle=who_is_idle(self._state, now))
 
     def _usage(self, request: ListUsage) -> tuple[RoleUsage, ...]:
         self._adoption.scan()

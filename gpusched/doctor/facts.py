@@ -24,7 +24,10 @@ __all__ = [
     "warning",
 ]
 
-OWN_DISTRIBUTIONS: Final = ("msgspec", "numpy", "psutil", "pyzmq", "rich", "typer", "nvidia-ml-py")
+OWN_DISTRIBUTIONS: Final = (
+    *("cloudpickle", "msgspec", "numpy", "nvidia-ml-py", "prometheus-client", "psutil", "pyyaml", "pyzmq", "rich"),
+    "typer",
+)
 """What gpusched needs of others."""
 
 

@@ -19,7 +19,10 @@ QUEUE_PATIENCE_S: Final = 1.0
 
 
 class QueueAnswer(NamedTuple):
-    """The jobs that live, and who is idle; `problem`: why the daemon did not answer. `listens`: one runs."""
+    """The jobs that live, the arrays that ended within the last hour, and who is idle.
+
+    `problem`: why the daemon did not answer. `listens`: one runs.
+    """
 
     jobs: tuple[JobStatus, ...]
     problem: str | None = None
@@ -48,7 +51,7 @@ def _marked(process: DeviceProcess, since: float | None) -> DeviceProcess:
 
 
 def ask_queue(settings: Settings) -> QueueAnswer:
-    """Return the jobs that live as the daemon lists them, else those that seem to wait; and what is wrong with it."""
+    """Return the jobs that live and late arrays as the daemon lists them, else what seems to wait; and its problem."""
     from gpusched.control.place import control_socket, listener
 
     try:
@@ -58,7 +61,7 @@ def ask_queue(settings: Settings) -> QueueAnswer:
         from gpusched.control.messages import Jobs, ListJobs
 
         with Client(settings) as client:
-            answer = client.ask(ListJobs(ended=0), QUEUE_PATIENCE_S)
+            answer = client.ask(ListJobs(ended=0, ended_arrays=True), QUEUE_PATIENCE_S)
     except GpuschedError as error:
         return QueueAnswer(waiting_on_disk(settings), error.message)
     return QueueAnswer(answer.jobs, idle=answer.idle or Idle()) if isinstance(answer, Jobs) else QueueAnswer(())

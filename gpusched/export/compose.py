@@ -15,6 +15,7 @@ from gpusched.export.manifest import (
     common_notes,
     device_of,
     exported_identity,
+    require_distinct,
     restarts,
     specs,
     word,
@@ -28,14 +29,18 @@ _VOLUME: Final = "run"
 
 
 def compose(what: Exported) -> Manifests:
-    """Return the Compose file. Raises UsageError for a workload in which nothing could listen."""
+    """Return the Compose file.
+
+    Raises UsageError for a workload in which nothing could listen, and for two services of one name.
+    """
     learner = learner_role(what.workload)
 
     def identity(replica: Replica) -> dict[str, str]:
         return exported_identity(what, replica, Addresses(f"ipc://{_SOCKET}"))
 
-    services = {_service_name(spec.replica, learner): _service(what, spec) for spec in specs(what, identity)}
-    document: dict[str, object] = {"name": what.name, "services": services, "volumes": {_VOLUME: {}}}
+    named = [(_service_name(spec.replica, learner), _service(what, spec)) for spec in specs(what, identity)]
+    require_distinct("services", (name for name, _ in named))
+    document: dict[str, object] = {"name": what.name, "services": dict(named), "volumes": {_VOLUME: {}}}
     return Manifests((document,), (*common_notes(what), *_notes(what)))
 
 

@@ -23,6 +23,7 @@ from gpusched.export.manifest import (
     common_notes,
     device_of,
     exported_identity,
+    require_distinct,
     restarts,
     specs,
     word,
@@ -137,10 +138,8 @@ def _require_possible(what: Exported, groups: list[_Group]) -> None:
     if actors > MOST_ACTORS:
         problem = f"{what.name}: {actors} pods besides the learner, which takes {MOST_ACTORS} with one key"
         raise UsageError(problem, f"ask for at most --procs {MOST_ACTORS}")
-    names = [group.name for group in groups]
+    require_distinct("Jobs", (group.name for group in groups))
     for group in groups:
-        if names.count(group.name) > 1:
-            raise UsageError(f"two Jobs would be called {group.name}", "rename one of the roles in the workload file")
         if len(f"{group.name}-{group.size - 1}") > _LONGEST_LABEL:  # the hostname of the last pod
             raise UsageError(f"{group.name} is too long for the name of a Job", "give a shorter name: --name NAME")
 

@@ -4,6 +4,7 @@ It must not know files, clocks, the environment of this process, nor a format.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -24,6 +25,7 @@ __all__ = [
     "device_of",
     "exported_identity",
     "manifest_name",
+    "require_distinct",
     "restarts",
     "specs",
     "word",
@@ -70,6 +72,13 @@ def manifest_name(workload: Workload, given: str | None) -> str:
 def word(name: str) -> str:
     """Return the name of a workload or a role in the letters of a DNS label (RFC 1123): `mnist-towers`."""
     return name.replace("_", "-").strip("-")
+
+
+def require_distinct(kind: str, names: Iterable[str]) -> None:
+    """Raise UsageError where two of what is exported would have one name: role names differ in `_` and `-` only."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise UsageError(f"two {kind} would be called {name}", "rename one of the roles in the workload file")
 
 
 def specs(what: Exported, identity: Callable[[Replica], Mapping[str, str]]) -> list[ReplicaSpec]:

@@ -5,6 +5,7 @@ goes on, and nothing starts of which the disk knows nothing.
 """
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -16,19 +17,20 @@ from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
 from gpusched.model.queue_group import QueueGroup
 from gpusched.model.selection import Selection
-from gpusched.model.status import JOB_TERMINAL, JobState
+from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.model.usage import RoleUsage
 from gpusched.notify_settings import NotifySettings
 from gpusched.storage.array_table import ArrayTable
 from gpusched.storage.event_table import EventTable
 from gpusched.storage.job import Job
-from gpusched.storage.job_status import leave_status
+from gpusched.storage.job_status import leave_status, status_of
 from gpusched.storage.store import FIRST_END, EndPosition, Store
 
 __all__ = ["FIRST_END", "EndPosition", "JobTable"]
 
 _LOG: Final = logging.getLogger(__name__)
 _RETRY_EVERY_S: Final = 1.0
+_LATELY_S: Final = 3600.0
 _KEPT_ENVIRONMENTS: Final = 16
 
 
@@ -51,6 +53,7 @@ class JobTable:
         self._retry_at = 0.0
         self._states: dict[str, JobState] = {}
         self._over: dict[str, Job] = {}  # those that ended, until that is saved
+        self._arrays_over: dict[str, JobStatus] | None = None  # those that ended lately; None until it is asked for
         self.problem: str | None = None
         self.live = {job.id: self._slim(job) for job in store.live()}
         self.names = {name: job.id for job in self.live.values() if (name := _name(job))}
@@ -99,6 +102,14 @@ class JobTable:
         unsaved = [] if skip else [job for job in reversed(self._over.values()) if members or job.array is None]
         saved = self._store.ended(limit, skip, members=members) if limit else []
         return [*unsaved, *(job for job in saved if job.id not in self._over)][:limit]
+
+    def ended_arrays(self, now: float) -> tuple[JobStatus, ...]:
+        """Return the arrays that ended within the hour before `now`, as others see them. Pages ask each second."""
+        if self._arrays_over is None:
+            saved = self._store.arrays_since(now - _LATELY_S)
+            self._arrays_over = {job.id: status_of(job) for job in (*saved, *self._over.values()) if job.is_array}
+        self._arrays_over = _of_the_hour(self._arrays_over, now)
+        return tuple(self._arrays_over.values())
 
     def id_of(self, name: str) -> str | None:
         """Return the id of the job of that name: the one that lives, else the one that ended last."""
@@ -168,7 +179,11 @@ class JobTable:
             self._forget(job)
             self._states[job.id] = job.state
             self._over[job.id] = job
+            if self._arrays_over is not None and job.is_array:
+                now = time.time()
+                self._arrays_over = _of_the_hour({**self._arrays_over, job.id: status_of(job)}, now)
         else:
+            self._forget_end(job.id)
             self._rename(self.live.get(job.id), job)
             self._states.pop(job.id, None)
             self.live[job.id] = job
@@ -193,9 +208,14 @@ class JobTable:
         if not group.is_plain:
             self.groups[group.name] = group
 
+    def _forget_end(self, job_id: str) -> None:
+        if self._arrays_over is not None:
+            self._arrays_over.pop(job_id, None)
+
     def _dropped(self, ids: Sequence[str]) -> None:
         self.known.difference_update(ids)
         for job_id in ids:
+            self._forget_end(job_id)
             self._states.pop(job_id, None)
 
     def save(self, now: float) -> list[Job]:
@@ -237,6 +257,7 @@ class JobTable:
             self.known.discard(job.id)
             self._states.pop(job.id, None)
             self._over.pop(job.id, None)
+            self._forget_end(job.id)
         gone = {job.id for job in refused}
         self.events.drop(gone)
         self._changes = [job for job in self._changes if job.id not in gone]
@@ -281,6 +302,10 @@ class JobTable:
         del self._environments[_KEPT_ENVIRONMENTS:]
         submission: Submission = msgspec.structs.replace(job.submission, environ=environ)
         return msgspec.structs.replace(job, submission=submission)
+
+
+def _of_the_hour(arrays: dict[str, JobStatus], now: float) -> dict[str, JobStatus]:
+    return {job_id: job for job_id, job in arrays.items() if now - (job.ended or 0.0) < _LATELY_S}
 
 
 def _name(job: Job) -> str | None:

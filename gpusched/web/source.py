@@ -6,7 +6,6 @@ from typing import Final, Protocol
 
 from gpusched.api.host import Status, queue_watch
 from gpusched.errors import GpuschedError
-from gpusched.web.arrays import EndedArrays
 from gpusched.web.changes import Changes, Moment
 from gpusched.web.history import History
 from gpusched.web.view import job_rows, view_of
@@ -32,7 +31,6 @@ class Source:
         self._status: Status | None = None
         self._changes = Changes()
         self._history = History()
-        self._arrays = EndedArrays()
         self._queue = queue_watch()
         self._stamp: object = None
 
@@ -56,9 +54,7 @@ class Source:
             self._status = self._read(self._status if jobs_alone else None)
             if not jobs_alone:
                 self._history.add(self._status.inventory.devices)
-            jobs, answers = self._status.jobs, self._status.daemon_runs and self._status.queue_problem is None
-            rows = job_rows(jobs, self._status.time, self._arrays.of(jobs, ask=answers))
-            return self._changes.of(view_of(self._status), rows)
+            return self._changes.of(view_of(self._status), job_rows(self._status.jobs, self._status.time))
         except Exception as error:  # noqa: BLE001 (else the pages would wait for ever)
             problem = error_of(error)
         self._status = None

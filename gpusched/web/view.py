@@ -1,9 +1,7 @@
 """What the page has of a moment: values ready to be drawn, without directories and environments."""
 
 import os
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from gpusched.api.host import Status
 from gpusched.linux.users import user_name
@@ -59,35 +57,16 @@ def _device(device: Device, parts: Sequence[Part], jobs: Sequence[JobStatus]) ->
     }
 
 
-def job_rows(
-    jobs: Sequence[JobStatus], now: float, ended_arrays: Mapping[str, JobStatus] = MappingProxyType({})
-) -> list[dict[str, object]]:
-    """Return the rows of the page's list: an array is one, also where only its members are known, as it has ended.
-
-    `ended_arrays`: by id, those of which more is known than the members that are among `jobs`.
-    """
+def job_rows(jobs: Sequence[JobStatus], now: float) -> list[dict[str, object]]:
+    """Return the rows of the page's list: an array is one, also while the daemon is away and only members are known."""
     arrays = {job.id for job in jobs if job.array is not None}
     rows: dict[str, dict[str, object]] = {}
-    ends: dict[str, Counter[str]] = {}
     for job in jobs:
         array = array_of(job.id)
         if array is None:
             rows[job.id] = job_row(job, now)
-        elif array in ended_arrays:
-            rows.setdefault(array, job_row(ended_arrays[array], now))
-        elif array not in arrays:
-            ends.setdefault(array, Counter())[job.state] += 1
-            rows.setdefault(array, job_row(job, now) | {"id": array, "processes": 0, "devices": [], "memory": 0})
-    for array, states in ends.items():
-        worst = max(states, key=lambda state: (state in (JobState.FAILED, JobState.LOST), states[state]))
-        text = ", ".join(f"{count} {state}" for state, count in states.items())
-        rows[array] |= {
-            "state": worst,
-            "text": f"in the last hour: {text}",
-            "why": None,
-            "started": None,
-            "score": None,
-        }
+        elif array not in arrays and array not in rows:
+            rows[array] = job_row(job, now) | {"id": array, "text": "an array: the daemon knows how far it is"}
     return list(rows.values())
 
 

@@ -79,6 +79,8 @@ def test_the_configuration_may_name_the_engine(command: Command, tmp_path: Path)
         (["--engine", "slurm", "--site=gpu"], 2, "--site=gpu: is no option of sbatch"),
         (["--engine", "slurm", "--insecure"], 2, "--insecure is for a launch on this host"),
         (["--engine", "slurm", "--site=--array=1-3"], 2, "--site=--array=1-3: gpusched sets that itself"),
+        (["--engine", "slurm", "--site=--gres=gpu:2"], 2, "--site=--gres=gpu:2: gpusched sets that itself"),
+        (["--engine", "slurm", "--site=--gres-flags=disable-binding", "--nodes", "9"], 2, "on 9 nodes leave some"),
         (["--engine", "slurm", "--nodes", "9"], 2, "6 processes on 9 nodes leave some without any"),
     ],
 )

@@ -57,6 +57,26 @@ def test_a_described_machine_shows_those_that_wait_for_it_alone(busy: Command) -
     assert [job["id"] for job in told["jobs"]] == ["run-1", "run-2"]
 
 
+def test_a_sweep_that_has_ended_is_listed_with_what_came_of_it(command: Command) -> None:
+    assert (
+        command.run(
+            "sweep", "-d", "--num-gpus", "0", "--param", "n=1..3", "--", "sh", "-c", "exit $(({n} % 2))"
+        ).returncode
+        == 0
+    )
+    assert command.run("wait", "run-1").returncode != 0
+
+    listed = {job["id"]: job for job in json.loads(command.run("status", "--json").stdout)["jobs"]}
+
+    assert {name: job["state"] for name, job in listed.items()} == {
+        "run-1": "failed",
+        "run-1[0]": "failed",
+        "run-1[1]": "succeeded",
+        "run-1[2]": "failed",
+    }
+    assert listed["run-1"]["array"]["failed"] == 2
+
+
 def test_without_a_daemon_the_jobs_that_run_are_shown_and_that_others_wait(busy: Command) -> None:
     assert busy.run("daemon", "stop").returncode == 0
 

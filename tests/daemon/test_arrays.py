@@ -164,6 +164,29 @@ def test_an_array_that_was_resumed_stopped_and_removed_leaves_no_member_behind(d
     assert list((daemon.state / "jobs").iterdir()) == []
 
 
+def test_an_array_that_ended_within_the_hour_is_listed_for_a_status_also_by_the_next_daemon(daemon: Daemon) -> None:
+    def listed() -> list[tuple[str, JobState, ArrayStatus | None]]:
+        answer = daemon.ask(ListJobs(ended=0, ended_arrays=True))
+        assert isinstance(answer, Jobs)
+        return [(job.id, job.state, job.array) for job in answer.jobs]
+
+    daemon.start()
+    assert listed() == []
+    job = array(daemon, "false", 2)
+    daemon.ended(job)
+    daemon.ended(daemon.submit("true"))
+    over = [(job, JobState.FAILED, ArrayStatus(count=2, failed=2))]
+    assert listed() == over
+    daemon.kill()
+    daemon.start()
+    assert listed() == over
+    daemon.ask(Resume(id=job, environ=daemon.env))
+    daemon.ended(job)
+    assert listed() == over, "once, although it ended twice"
+    remove(job, settings=daemon.settings)
+    assert listed() == []
+
+
 def test_a_name_that_another_took_meanwhile_stays_that_of_the_other(daemon: Daemon) -> None:
     daemon.start()
     job = array(daemon, "false", 1, name="train")

@@ -1,6 +1,7 @@
 """What a service gets: the plan's device and environment, and nothing that Compose would replace."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 import yaml
 
 from gpusched.errors import UsageError
-from gpusched.export import Exported, compose
+from gpusched.export import Exported, Manifests, compose, kubernetes
 from gpusched.export.text import as_yaml
 from gpusched.planner import document
 from gpusched.probe.base import read_inventory
@@ -90,6 +91,15 @@ def test_a_workload_in_which_nobody_listens_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="nothing in it could listen"):
         compose(exported(str(tmp_path / "workload.toml"), machine="cpu"))
+
+
+@pytest.mark.parametrize("write", [compose, lambda what: kubernetes(what, "nvidia", None)])
+def test_two_roles_of_one_exported_name_are_refused(write: Callable[[Exported], Manifests], tmp_path: Path) -> None:
+    roles = "".join(f'[roles.{role}]\ncommand = ["x"]\n' for role in ("learner", "eval_a", "eval-a"))
+    (tmp_path / "workload.toml").write_text(f'name = "mine"\n{roles}')
+
+    with pytest.raises(UsageError, match="would be called"):
+        write(exported(str(tmp_path / "workload.toml"), machine="cpu"))
 
 
 def test_notes_are_comments_whatever_a_saved_host_is_called(tmp_path: Path) -> None:

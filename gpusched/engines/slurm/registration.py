@@ -24,7 +24,7 @@ def _checked(own: Own, _: Mapping[str, str]) -> Own:
     for word in own.get("site", ()):
         if not word.startswith("-") or any(map(str.isspace, word.partition("=")[0])):
             raise UsageError(f"--site={word}: is no option of sbatch", "write it as one word: --site=--partition=gpu")
-        if word.startswith(_OURS):
+        if word.startswith(_OURS) and not word.startswith("--gres-flags"):
             raise UsageError(f"--site={word}: gpusched sets that itself", "leave it out, or give launch's own option")
     return own
 
