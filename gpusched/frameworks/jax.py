@@ -88,12 +88,17 @@ def _when_started(call: Callable[[], None]) -> None:
     for name in ("make_c_api_client", "make_gpu_client"):  # the second in jaxlib before its plugins
         if hasattr(client, name):
             replace_once(client, name, making)
+    if _clients():
+        call()
+
+
+def _clients() -> list[Any]:
+    backends = getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None) or {}
+    return [client for client in tuple(backends.values()) if client.platform != "cpu"]
 
 
 def _peaks() -> Peaks | None:
-    backends = getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None) or {}
-    clients = [client for client in tuple(backends.values()) if client.platform != "cpu"]
-    found = [device.memory_stats() for client in clients for device in client.local_devices()]
+    found = [device.memory_stats() for client in _clients() for device in client.local_devices()]
     if not found:
         return None
     return Peaks(_sum(found, "peak_bytes_in_use"), _sum(found, "peak_pool_bytes", "pool_bytes"))

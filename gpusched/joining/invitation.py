@@ -294,7 +294,7 @@ def _digests(workload: Path) -> Iterator[tuple[str, str]]:
     for number, name in enumerate(names):
         with suppress(OSError):  # it was removed just now, or may not be read
             content = (folder / name).read_bytes()
-            every.update(hashlib.blake2s(content).digest())
+            every.update(name.encode(errors="surrogateescape") + b"\0" + hashlib.blake2s(content).digest())
             if number < _MOST_FILES:
                 yield name, hashlib.blake2s(content, digest_size=8).hexdigest()
     if len(names) > _MOST_FILES:

@@ -1,5 +1,6 @@
 """The names of hosts that joined: whose they are, for how long, and how many there may be."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,11 @@ def sent(number: int, host: str, *, connected: bool = False) -> ActorStatus:
         version=0,
         attempt=0,
     )
+
+
+def test_a_pipe_in_the_place_of_what_was_written_holds_no_learner_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "joined.json")
+    assert not Hosts(tmp_path, keyless=False)
 
 
 def test_a_host_that_joins_again_is_another_one(every: Hosts) -> None:

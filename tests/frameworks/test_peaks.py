@@ -161,6 +161,16 @@ def test_jax_that_does_not_count_its_pool_leaves_that_unknown(place: Place) -> N
     assert left == [JAX | {"peak_mib": 1, "pool_mib": None}]
 
 
+def test_what_has_started_before_the_limit_was_asked_for_is_recorded_too(place: Place) -> None:
+    paths = place.environment["PYTHONPATH"].split(os.pathsep)[1:]
+    started = f"import sys; sys.path[:0] = {paths}; import jax, torch; torch.cuda.init(); jax.devices()"
+    limited = "import gpusched.frameworks; gpusched.frameworks.limit_memory()"
+    code, _, err = place.run(f"{started}; {limited}", "-I")
+    assert (code, err) == (0, "")
+    [left] = place.left().values()
+    assert sorted(left, key=str) == sorted([TORCH, JAX], key=str)
+
+
 CUPY = """
 import cupy
 usual = cupy.get_default_memory_pool().malloc

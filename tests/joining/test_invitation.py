@@ -53,6 +53,17 @@ def test_what_workloads_share_is_compared_too(tmp_path: Path) -> None:
     assert differences(told, ours) == ["../common/weights.py differs"]
 
 
+def test_of_very_many_files_one_that_has_another_name_is_a_difference(tmp_path: Path) -> None:
+    for where in ("a", "b"):
+        (tmp_path / where).mkdir()
+        (tmp_path / where / "workload.toml").write_text("x")
+        for number in range(401):
+            (tmp_path / where / f"{number:03}.py").touch()
+    (tmp_path / "b" / "400.py").rename(tmp_path / "b" / "4000.py")
+    told, ours = (invitation("job", "snake", tmp_path / where / "workload.toml", b"{}") for where in "ab")
+    assert differences(told, ours) == ["one of 402 files differs"]
+
+
 def test_each_difference_is_named() -> None:
     assert differences(HERE, changed(versions={"python": "3.11"})) == ["python is 3.12 there and 3.11 here"]
     assert differences(HERE, changed(versions={"python": "3.12", "keras": "3"})) == [

@@ -18,12 +18,14 @@ from gpusched.channel.values import ActorStatus
 from gpusched.environment import JOINED_HOSTS
 from gpusched.joining.invitation import RANKS_PER_HOST, Invitation, Invited, Join, read_invitation
 from gpusched.linux.files import replace_file
+from gpusched.linux.regular_files import read_regular
 
 __all__ = ["Hosts"]
 
 _MOST: Final = 1000
 _MOST_OF_A_KEY: Final = 250
 _LONGEST_NAME: Final = 32
+_MOST_BYTES: Final = 1 << 20  # more than the file has of so many hosts
 
 
 class _Host(msgspec.Struct, kw_only=True):
@@ -171,5 +173,5 @@ def _former(run_dir: Path | None) -> list[_Host]:
     if run_dir is None:
         return []
     with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return msgspec.json.decode((run_dir / JOINED_HOSTS).read_bytes(), type=list[_Host])
+        return msgspec.json.decode(read_regular(run_dir / JOINED_HOSTS, _MOST_BYTES), type=list[_Host])
     return []
