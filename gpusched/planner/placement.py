@@ -13,7 +13,7 @@ from gpusched.planner.problem import PackingProblem
 from gpusched.planner.whole_devices import DeviceSlice, WholeDeviceAssignment
 from gpusched.units import FRACTION_ONE, fraction_of
 
-__all__ = ["Placement", "device_plan", "near", "near_all", "replica_on", "replicas_without_devices", "threads_by_share"]
+__all__ = ["Placement", "device_plan", "near_all", "replica_on", "replicas_without_devices", "threads_by_share"]
 
 
 class _Cores(NamedTuple):
@@ -41,7 +41,7 @@ class Placement(NamedTuple):
 
     def replicas_and_devices(self) -> tuple[tuple[Replica, ...], tuple[DevicePlan, ...]]:
         """Return the replicas, role by role and numbered in the order of devices, and what each device holds."""
-        cpus_near = [near(budget, self.cpus) for budget in self.grounds]
+        cpus_near = [_near(budget.device, self.cpus) for budget in self.grounds]
         deviceless = sum(role.count for role in self.request.roles if not role.on_device and not role.light)
         sharing = Counter({self.cpus: deviceless})
         sharing.update(near_all(pieces, self.cpus) for pieces in self.whole.values())
@@ -94,30 +94,17 @@ class Placement(NamedTuple):
         self, role: RoleRequest, limits: Sequence[int], first_rank: int, budget: DeviceCapacity, cores: _Cores
     ) -> Iterator[Replica]:
         context_mib = self._context_mib(role)
+        threads = _threads(role, cores)
         for rank, mib in enumerate(limits, start=first_rank):
-            yield Replica(
-                name=f"{role.name}.{rank}",
-                role=role.name,
-                rank=rank,
-                device_index=budget.device.index,
-                device_uuid=budget.device.uuid,
-                limit_mib=mib,
-                context_mib=context_mib,
-                fraction=fraction_of(mib, budget.total_mib),
-                cpus=cores.cpus,
-                threads=_threads(role, cores),
-            )
+            replica = replica_on([DeviceSlice(budget, mib + context_mib)], role.name, rank, context_mib)
+            yield replace(replica, cpus=cores.cpus, threads=threads)
 
     def _context_mib(self, role: RoleRequest) -> int:
         return self.problem.needs[self.request.roles.index(role)].context_mib
 
 
-def near(budget: DeviceCapacity, cpus: tuple[int, ...]) -> tuple[int, ...]:
-    """Return those of `cpus` that are near the device, or all of them if none is known to be."""
-    return _near(budget.device, cpus)
-
-
 def _near(device: Device, cpus: tuple[int, ...]) -> tuple[int, ...]:
+    """Return those of `cpus` that are near the device, or all of them if none is known to be."""
     return tuple(sorted({*device.cpus} & {*cpus})) or cpus
 
 
@@ -136,7 +123,7 @@ def threads_by_share(parts: Mapping[str, int], inventory: Inventory) -> int:
 
 def near_all(pieces: Sequence[DeviceSlice], cpus: tuple[int, ...]) -> tuple[int, ...]:
     """Return those of `cpus` that are near any of the devices."""
-    return tuple(sorted({cpu for piece in pieces for cpu in near(piece.budget, cpus)}))
+    return tuple(sorted({cpu for piece in pieces for cpu in _near(piece.budget.device, cpus)}))
 
 
 def replica_on(pieces: Sequence[DeviceSlice], role: str, rank: int, context_mib: int) -> Replica:

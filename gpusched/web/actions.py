@@ -25,48 +25,27 @@ class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def act(action: Action) -> str:
     """Do it, and return a sentence on what was done. Raises UsageError, and what the functions of the API raise."""
-    if action.do not in _ACTIONS:
-        raise UsageError(f"there is no action {action.do!r}", f"one of {', '.join(_ACTIONS)}")
+    if action.do not in _KNOWN:
+        raise UsageError(f"there is no action {action.do!r}", f"one of {', '.join(_KNOWN)}")
     if [one.id for one in queue.find_jobs(action.job).jobs] != [action.job]:
         raise NotFound(f"there is no job {action.job} any more", "another one has that name now")
-    return _ACTIONS[action.do](action)
+    if action.do == "rerun":
+        return f"{action.job} is queued again as {editing.rerun(action.job).job.id}"
+    change, done = _ACTIONS[action.do]
+    return "; ".join(change(action).report) or f"{action.job} {done.format(value=action.value)}"
 
 
-def _stop(action: Action) -> str:
-    return _lines(queue.stop(action.job), f"{action.job} is asked to end")
-
-
-def _kill(action: Action) -> str:
-    return _lines(queue.stop(action.job, kill=True), f"{action.job} is ended at once")
-
-
-def _hold(action: Action) -> str:
-    return _lines(queue.hold(action.job), f"{action.job} is held")
-
-
-def _release(action: Action) -> str:
-    return _lines(queue.release(action.job), f"{action.job} is released")
-
-
-def _rerun(action: Action) -> str:
-    return f"{action.job} is queued again as {editing.rerun(action.job).job.id}"
-
-
-def _priority(action: Action) -> str:
+def _priority(action: Action) -> queue.Change:
     if action.value is None:
         raise UsageError("no priority is given", "give a whole number")
-    return _lines(editing.edit(action.job, priority=action.value), f"{action.job} has priority {action.value}")
+    return editing.edit(action.job, priority=action.value)
 
 
-def _lines(change: queue.Change, otherwise: str) -> str:
-    return "; ".join(change.report) or otherwise
-
-
-_ACTIONS: Final[Mapping[str, Callable[[Action], str]]] = {
-    "stop": _stop,
-    "kill": _kill,
-    "hold": _hold,
-    "release": _release,
-    "rerun": _rerun,
-    "priority": _priority,
+_ACTIONS: Final[Mapping[str, tuple[Callable[[Action], queue.Change], str]]] = {
+    "stop": (lambda action: queue.stop(action.job), "is asked to end"),
+    "kill": (lambda action: queue.stop(action.job, kill=True), "is ended at once"),
+    "hold": (lambda action: queue.hold(action.job), "is held"),
+    "release": (lambda action: queue.release(action.job), "is released"),
+    "priority": (_priority, "has priority {value}"),
 }
+_KNOWN: Final = (*_ACTIONS, "rerun")
