@@ -37,6 +37,12 @@ for service in systemd-networkd-wait-online getty@ console-getty systemd-resolve
 done
 name=$2
 shift 2
+for cgroup in "$@"; do
+  [ "$cgroup" != -- ] || break
+  if mkdir "$cgroup"; then echo 0 >"$cgroup/cgroup.procs"; fi
+  shift
+done
+shift
 exec systemd-nspawn --quiet --directory="$PWD" --boot --register=no --keep-unit --machine="$name" --private-network \
   --console=pipe --kill-signal=SIGRTMIN+3 "$@"
 """
@@ -68,13 +74,15 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self._console = folder / "console.log"
+        self._name = f"gpusched-{os.getpid()}"
+        self._cgroups = [place / self._name for place in _cgroup_places()]
         base = folder / "machine"
         base.mkdir()
         argv = ["setpriv", "--pdeathsig=KILL", "unshare", "--mount", "--propagation=private"]
         argv += ["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-euc", _BOOT, "sh", str(base)]
         with self._console.open("wb") as console:
             self._nspawn = subprocess.Popen(
-                [*argv, f"gpusched-{os.getpid()}", *_binds()],
+                [*argv, self._name, *map(str, self._cgroups), "--", *_binds()],
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=subprocess.STDOUT,
@@ -140,6 +148,10 @@ class Machine:
             self._nspawn.wait(PATIENCE_S)
         self._nspawn.kill()
         self._nspawn.wait()
+        for top in self._cgroups:
+            for path, _, _ in os.walk(top, topdown=False):
+                with contextlib.suppress(OSError):  # one that ends just now is still in it
+                    Path(path).rmdir()
 
     def _leader(self) -> int:
         """Return the pid, here, of the machine's PID 1: the child of systemd-nspawn, which is that of unshare."""
@@ -166,6 +178,21 @@ class Machine:
 def needed_paths() -> list[Path]:
     """Return the directories without which gpusched, as it runs here, does not run."""
     return [ROOT, Path(sys.prefix), Path(sys.base_prefix)]
+
+
+def _cgroup_places() -> list[Path]:
+    """Return this process's cgroups of the hierarchies that a systemd writes to.
+
+    Each machine has one of its own within them: two that shared one would take each other's units for theirs.
+    """
+    places = {}
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, hierarchy, path = line.split(":", 2)
+        for mounted in {"": ("", "unified"), "name=systemd": ("systemd",)}.get(hierarchy, ()):
+            place = Path("/sys/fs/cgroup", mounted, path.lstrip("/"))
+            if os.access(place / "cgroup.procs", os.W_OK):
+                places[hierarchy] = place
+    return list(places.values())
 
 
 def _binds() -> list[str]:
