@@ -11,9 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from gpusched.api.queue import find_jobs
+from gpusched.settings import load_settings
 from tests.patience import DRIVER_PATIENCE_S, PATIENCE_S
 
 TOYS = Path(__file__).parent / "toys"
+ALL = 100_000
 
 
 class Command:
@@ -82,6 +87,11 @@ class Command:
         """What status.json says of a job; empty before it is there."""
         path = self.state / "jobs" / name / "status.json"
         return dict(json.loads(path.read_text())) if path.exists() else {}
+
+    def jobs(self, *names: str) -> dict[str, dict[str, Any]]:
+        """What `ps --all --json` prints, by id, but without a process: a wait asks often."""
+        found = find_jobs(names, ALL, settings=load_settings(self.env)).jobs
+        return {job.id: json.loads(msgspec.json.encode(job)) for job in found}
 
     def running(self) -> list[int]:
         """All processes that have this test's mark in their environment, but those that have just been asked to go."""

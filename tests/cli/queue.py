@@ -1,6 +1,5 @@
 """What the tests of the queue's commands share: jobs of cheap processes, and what `ps` says of them."""
 
-import json
 import sys
 from typing import Any
 
@@ -20,9 +19,7 @@ def queue(command: Command, *words: str) -> str:
 
 
 def jobs(command: Command) -> dict[str, dict[str, Any]]:
-    told = command.run("ps", "--json", "--all")
-    assert told.returncode == 0, told.stdout
-    return {job["id"]: job for job in json.loads(told.stdout)["jobs"]}
+    return command.jobs()
 
 
 def state(command: Command, name: str) -> str:

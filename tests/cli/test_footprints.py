@@ -48,16 +48,19 @@ class Lab:
         (self.home / "needs.json").write_text(json.dumps(mib))
 
     def job(self, job: str) -> Any:
-        return json.loads(self.command.run("ps", job, "--json").stdout)["jobs"][0]
+        [found] = self.command.jobs(job).values()
+        return found
 
     def shows(self, job: str, mib: dict[str, int]) -> None:
         """Have the driver show each replica with what its framework has, and its context, until that is measured."""
 
-        def running() -> list[Any]:
-            return [one for one in self.job(job)["replicas"] if one["state"] == "running"]
+        def all_run() -> bool:
+            states = {one["state"] for one in self.job(job)["replicas"]}  # none before it has its turn
+            return states == {"running"}
 
-        until(lambda: len(running()) == len(self.job(job)["replicas"]), f"{job} runs")
-        lines = [f"process {one['device_index']} C {one['pid']} {mib[one['role']] + CONTEXT}\n" for one in running()]
+        until(all_run, f"{job} runs")
+        replicas = self.job(job)["replicas"]
+        lines = [f"process {one['device_index']} C {one['pid']} {mib[one['role']] + CONTEXT}\n" for one in replicas]
         self.host.change(HOST + "".join(lines))
 
         def measured() -> bool:

@@ -38,8 +38,7 @@ def rows(command: Command, *words: str) -> Any:
 
 def pid_of(command: Command, job: str) -> int:
     def pids() -> list[int]:
-        jobs = json.loads(command.run("ps", job, "--json").stdout)["jobs"]
-        return [one["pid"] for each in jobs for one in each["replicas"] if one["pid"]]
+        return [one["pid"] for each in command.jobs(job).values() for one in each["replicas"] if one["pid"]]
 
     until(pids, f"{job} runs")
     return pids()[0]
@@ -107,8 +106,8 @@ class Curve:
     def _rises_from(self, before: float | None) -> bool:
         self._energy += 1000
         self._shows()
-        found: float | None = rows(self._command, "curve")[0]["energy_j"]
-        return found is not None and found > (before or 0.0)
+        (found,) = gpusched.api.usage.usage("curve", settings=load_settings(self._command.env))
+        return found.energy_j is not None and found.energy_j > (before or 0.0)
 
     def _shows(self) -> None:
         self._events += "event 0 xid 43\n"  # a program's own fault, upon which the daemon polls at once

@@ -33,7 +33,7 @@ class Watched:
         return device["health"] == "error" and words in device["problem"]
 
     def jobs(self) -> Any:
-        return json.loads(self.command.run("ps", "--json").stdout)["jobs"]
+        return list(self.command.jobs().values())
 
 
 @pytest.fixture
