@@ -1,4 +1,4 @@
-"""What tests that launch workloads share."""
+"""What tests of workloads share."""
 
 import tempfile
 from collections.abc import Iterator
@@ -16,3 +16,19 @@ def launches() -> Iterator[Launches]:
         made = Launches(Path(path))
         yield made
         made.end()
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The test is a learner that was launched, with this run directory."""
+    for name, value in {
+        "GPUSCHED_JOB": "any-1",
+        "GPUSCHED_ROLE": "learner",
+        "GPUSCHED_RANK": "0",
+        "GPUSCHED_ROLE_COUNT": "1",
+        "GPUSCHED_REPLICA": "learner.0",
+        "GPUSCHED_RUN_DIR": str(tmp_path),
+        "GPUSCHED_ENDPOINT": "ipc:///unused",
+    }.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path

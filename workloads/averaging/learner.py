@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from gpusched import runtime
 from gpusched.channel import Batch, ChannelError, Learner, Limits
 from gpusched.frameworks import limit_memory
-from workloads.averaging.record import Counts, Record
+from workloads.averaging.record import COLUMNS, Counts
 from workloads.averaging.settings import Settings
 from workloads.averaging.training import Training
 from workloads.common.checkpoint import UnusableWeights, read_checkpoint, write_checkpoint
 from workloads.common.part import part_done
+from workloads.common.record import Record
 from workloads.common.rounds import Round
 from workloads.common.upkeep import Upkeep
 
@@ -46,7 +47,7 @@ class Averaging:
         self._round = self._next_round()
         self._began = time.monotonic()
         self._started = self._began - self.counts.seconds
-        self.record = Record(run_dir, self.counts, time.monotonic)
+        self.record = Record(run_dir / "curve.csv", COLUMNS, self.counts.rounds, time.monotonic, "averaging")
         self.upkeep = Upkeep(self._report, self._save, time.monotonic)
 
     def published(self) -> dict[str, NDArray[Any]]:
@@ -58,12 +59,16 @@ class Averaging:
         self._round.add(batch)
         if not self._round.whole:
             return False
-        self.training.take(self._round.average())
-        self.counts.rounds = self._round.number
-        self.counts.samples += sum(self._round.samples_of.values())
+        done, counts = self._round, self.counts
+        self.training.take(done.average())
+        counts.rounds = done.number
+        counts.samples += done.samples
         self._began = time.monotonic()
-        self.counts.seconds = self._began - self._started
-        self.record.count(self.counts, self._round, self.training.score)
+        counts.seconds = self._began - self._started
+        for rank, part in enumerate(done.parts):
+            self.record.count(f"actor.{rank}", part.samples)
+        self.record.score = score = self.training.score
+        self.record.add((counts.seconds, counts.rounds, counts.samples, done.loss, score))
         self._round = self._next_round()
         return True
 
@@ -83,13 +88,13 @@ class Averaging:
     def finish(self) -> None:
         """Save and report for the last time. Raises OSError if something cannot be written."""
         self._save()
-        self.record.report(self.counts, self._part_done)
+        self.record.report(self.counts.rounds, self._part_done)
         done = f"{self.counts.rounds:,} rounds, {self.counts.samples:,} samples"
-        self.record.tell(self.counts, f"{done}, score {self.training.score:.4f}")
+        self.record.tell(f"{done}, score {self.training.score:.4f}", self.counts.rounds)
         self.record.close()
 
     def _report(self) -> None:
-        self.record.report(self.counts, self._part_done, self._waits_for(time.monotonic()))
+        self.record.report(self.counts.rounds, self._part_done, self._waits_for(time.monotonic()))
         self.record.write()
 
     def _save(self) -> None:

@@ -45,7 +45,8 @@ def explore(channel: Actor, settings: Settings, me: runtime.ReplicaIdentity) -> 
     while True:
         weights = channel.weights()
         played = explorer.play(weights.arrays, settings.play)
-        channel.send(played.arrays(), version=weights.version, meta=_told(explorer.score))
+        meta = {} if explorer.score is None else {"score": explorer.score}
+        channel.send(played.arrays(), version=weights.version, meta=meta)
 
 
 def contribute(channel: Actor, settings: Settings, me: runtime.ReplicaIdentity) -> None:
@@ -64,11 +65,7 @@ def contribute(channel: Actor, settings: Settings, me: runtime.ReplicaIdentity) 
         version, number = weights.version, int(weights.arrays["round"])
         part = own.contribution(number, weights.arrays["weights"])
         arrays, meta = packed(part, number, me.rank, me.role_count)
-        channel.send(arrays, version=version, meta={**meta, **_told(own.score)})
-
-
-def _told(score: float | None) -> dict[str, float]:
-    return {} if score is None else {"score": score}
+        channel.send(arrays, version=version, meta=meta)
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def remember(run: Run, memory: Memory, batch: Batch) -> None:
         return
     memory.add(transitions)
     run.counts.steps += len(transitions.actions)
-    run.record.count(batch.actor, len(transitions.actions), _score(batch))
+    run.record.count(batch.actor, len(transitions.actions), _known(batch.meta.get("score")))
 
 
 def average(run: Run, channel: Learner) -> None:
@@ -94,7 +94,6 @@ def average(run: Run, channel: Learner) -> None:
         batch = channel.get(_LOOK_UP_EVERY_S)
         if batch is not None:
             present.add(batch)
-            run.record.count(batch.actor, int(batch.meta["samples"]), _score(batch))
         if present.whole:
             take(run, present)
             present, began = next_round(run), time.monotonic()
@@ -117,13 +116,15 @@ def take(run: Run, done: Round) -> None:
     """Go on from the average of a round; judge it, and save."""
     run.training.weights.set_flat(done.average())
     run.counts.updates = done.number
-    run.counts.steps += sum(done.samples_of.values())
+    run.counts.steps += done.samples
+    for rank, part in enumerate(done.parts):
+        run.record.count(f"actor.{rank}", part.samples, _known(part.score))
     run.judge(done.loss)
     run.save()
 
 
-def _score(batch: Batch) -> float | None:
-    return float(batch.meta["score"]) if "score" in batch.meta else None
+def _known(score: float | str | None) -> list[float]:
+    return [] if score is None else [float(score)]
 
 
 if __name__ == "__main__":

@@ -49,11 +49,6 @@ class Own:
         if path.exists():
             self._go_on()
 
-    @property
-    def score(self) -> float | None:
-        """The mean return of the last games of its own, None before the first has ended."""
-        return self._explorer.score
-
     def contribution(self, number: int, weights: Vector) -> Contribution:
         """Return the part of round `number` that begins from `weights` [size]: play, learn, save, unless it is done.
 
@@ -66,7 +61,7 @@ class Own:
                 print(lost, file=sys.stderr, flush=True)
             self._learn(number, weights)
             self._save()
-        return Contribution(self._vector, self._done.samples, self._done.loss)
+        return Contribution(self._vector, self._done.samples, self._done.loss, self._explorer.score)
 
     def _learn(self, number: int, weights: Vector) -> None:
         settings, training = self._settings, self._training

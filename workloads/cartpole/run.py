@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import Final
 
 from workloads.cartpole.evaluate import CHOOSES, GAMES, JUDGES, TELLS, describe, greedy_returns, surely
-from workloads.cartpole.record import Counts, Record, read_rows
+from workloads.cartpole.record import COLUMNS, Counts
 from workloads.cartpole.settings import Settings
 from workloads.cartpole.training import Training
 from workloads.common.checkpoint import UnusableWeights, below, read_checkpoint, write_checkpoint
 from workloads.common.curve import draw_curve
 from workloads.common.evaluation import save_evaluation
 from workloads.common.part import part_done
+from workloads.common.record import Record, read_rows
 from workloads.common.upkeep import Upkeep, told_if_not_written
 
 __all__ = ["Run"]
 
 _WEIGHTS: Final = "weights.npz"
+_CURVE: Final = "scores.csv"
 _TRAINING: Final = "training/"
 
 
@@ -42,23 +44,26 @@ class Run:
         if (run_dir / _WEIGHTS).exists():
             self._go_on(run_dir / _WEIGHTS)
         self._started = time.monotonic() - self.counts.seconds
-        self.record = Record(run_dir, self.counts, time.monotonic)
+        self.record = Record(run_dir / _CURVE, COLUMNS, self.counts.steps, time.monotonic, "cartpole")
         self._note: str | None = None
         self._upkeep = Upkeep(self._report, self._write, time.monotonic)
 
     def judge(self, loss: float) -> None:
         """Play greedy games with the present weights, keep the best, and see whether that is good enough."""
-        self.counts.seconds = time.monotonic() - self._started
+        counts = self.counts
+        counts.seconds = time.monotonic() - self._started
         weights = self.training.weights.get()
         returns = greedy_returns(weights, GAMES, CHOOSES)
         score, target = float(returns.mean()), self._settings.target
-        if score >= self.counts.best:
-            self.counts.best, self._best = score, weights
+        if score >= counts.best:
+            counts.best, self._best = score, weights
         if 0 < target <= surely(returns):  # chosen by these games; others have the last word
-            self.counts.solved = bool(greedy_returns(weights, GAMES, JUDGES).mean() >= target)
-            self._best = weights if self.counts.solved else self._best
+            counts.solved = bool(greedy_returns(weights, GAMES, JUDGES).mean() >= target)
+            self._best = weights if counts.solved else self._best
+        self.record.score = score
         with told_if_not_written():
-            self.record.judged(self.counts, loss, score)
+            self.record.add((counts.seconds, counts.steps, counts.updates, loss, score))
+            self.record.write()
 
     def keep(self, note: str | None = None) -> None:
         """Report, with a note, and save, each when it is time."""
@@ -87,17 +92,17 @@ class Run:
     def finish(self) -> None:
         """Save and report for the last time; leave the curve, and what the best weights are worth. Raises OSError."""
         self._write()
-        self.record.report(self.counts, self._part_done)
+        self.record.report(self.counts.steps, self._part_done)
         returns = greedy_returns(self._best, GAMES, TELLS)
         found = self._run_dir / "evaluation.json"
         save_evaluation(found, returns, steps=self.counts.steps, seconds=self.counts.seconds)
         self._draw()
         solved = "solved" if self.counts.solved else "not solved"
-        self.record.tell(self.counts, f"{solved} after {self.counts.steps:,} steps; {describe(returns)}")
+        self.record.tell(f"{solved} after {self.counts.steps:,} steps; {describe(returns)}", self.counts.steps)
         self.record.close()
 
     def _draw(self) -> None:
-        rows = read_rows(self._run_dir / "scores.csv")
+        rows = read_rows(self._run_dir / _CURVE)
         seconds, returns = [row[0] for row in rows], [row[4] for row in rows]
         titles = f"CartPole-v1, {self._settings.scheme}", f"{self.counts.steps:,} steps"
         labels = "seconds of training", f"mean return of {GAMES} greedy games"
@@ -107,7 +112,7 @@ class Run:
             print(f"no picture: {error}; it comes with gpusched's extra `tensorflow`", file=sys.stderr, flush=True)
 
     def _report(self) -> None:
-        self.record.report(self.counts, self._part_done, self._note)
+        self.record.report(self.counts.steps, self._part_done, self._note)
 
     def _write(self) -> None:
         training = {f"{_TRAINING}{name}": array for name, array in self.training.state().items()}

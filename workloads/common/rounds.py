@@ -19,17 +19,19 @@ class Contribution(msgspec.Struct, frozen=True, eq=False):
     """An actor's part of a round: its weights or its gradient [size], of how many samples, and their mean loss.
 
     There may be no samples: an actor may have learnt from what it had before. Then it counts as one with a sample.
+    `score`: how good the actor is, if it knows that.
     """
 
     vector: Vector
     samples: int
     loss: float
+    score: float | None = None
 
 
 def packed(part: Contribution, number: int, rank: int, actors: int) -> tuple[dict[str, NDArray[Any]], Meta]:
     """Return what an actor sends of its part of round `number`: arrays, and what is said beside them."""
     meta = {"round": number, "rank": rank, "actors": actors, "samples": part.samples, "loss": part.loss}
-    return {"vector": part.vector}, meta
+    return {"vector": part.vector}, meta if part.score is None else {**meta, "score": part.score}
 
 
 class Round:
@@ -74,36 +76,38 @@ class Round:
         return f"round {self.number:,} waits for {missing}"
 
     @property
-    def samples_of(self) -> dict[int, int]:
-        """How many samples came of each actor, by rank."""
-        return {rank: self._parts[rank].samples for rank in sorted(self._parts)}
+    def parts(self) -> list[Contribution]:
+        """What was contributed, in the order of ranks."""
+        return [self._parts[rank] for rank in sorted(self._parts)]
+
+    @property
+    def samples(self) -> int:
+        """How many samples all contributions are of."""
+        return sum(part.samples for part in self.parts)
 
     @property
     def loss(self) -> float:
         """The mean loss of all samples."""
-        return float(np.average([part.loss for part in self._in_order()], weights=self._weights))
+        return float(np.average([part.loss for part in self.parts], weights=self._weights))
 
     def average(self) -> Vector:
         """Return the mean [size] of the contributions, each weighted by its samples, and by 1 if it has none."""
-        vectors = np.stack([part.vector for part in self._in_order()])
+        vectors = np.stack([part.vector for part in self.parts])
         return np.average(vectors.astype(np.float64), axis=0, weights=self._weights).astype(np.float32)
 
     @property
     def _weights(self) -> list[int]:
-        return [max(1, samples) for samples in self.samples_of.values()]
-
-    def _in_order(self) -> list[Contribution]:
-        return [self._parts[rank] for rank in sorted(self._parts)]
+        return [max(1, part.samples) for part in self.parts]
 
 
 def _unpacked(batch: Batch, size: int) -> tuple[int, int, int, Contribution]:
     """Return round, rank, actors and contribution. Raises ValueError."""
     try:
         number, rank, actors, samples = (int(batch.meta[name]) for name in ("round", "rank", "actors", "samples"))
-        vector, loss = batch.arrays["vector"], float(batch.meta["loss"])
+        vector, loss, score = batch.arrays["vector"], float(batch.meta["loss"]), batch.meta.get("score")
     except KeyError as error:
         raise ValueError(f"a batch of {batch.actor} is no contribution: it has no {error.args[0]!r}") from None
     if vector.shape != (size,) or vector.dtype != np.float32 or samples < 0:
         told = f"{vector.dtype} {vector.shape} of {samples} samples"
         raise ValueError(f"a batch of {batch.actor} is no contribution: {told}, not float32 ({size},)")
-    return number, rank, actors, Contribution(vector, samples, loss)
+    return number, rank, actors, Contribution(vector, samples, loss, None if score is None else float(score))

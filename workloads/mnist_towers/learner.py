@@ -16,11 +16,12 @@ from workloads.common import digits, mnist
 from workloads.common.checkpoint import UnusableWeights, read_checkpoint, write_checkpoint
 from workloads.common.digits import Digits
 from workloads.common.part import part_done
+from workloads.common.record import Record
 from workloads.common.upkeep import Upkeep
 from workloads.mnist_towers.batches import Batches
 from workloads.mnist_towers.devices import Devices, open_devices
 from workloads.mnist_towers.mirrored import Mirrored
-from workloads.mnist_towers.record import Counts, Record
+from workloads.mnist_towers.record import COLUMNS, Counts
 from workloads.mnist_towers.settings import Settings
 from workloads.mnist_towers.towers import Towers
 
@@ -45,20 +46,23 @@ class Training:
         if self._path.exists():
             self._go_on()
         self._started = time.monotonic() - self.counts.seconds
-        self._record = Record(run_dir, self.counts, time.monotonic)
+        self._record = Record(run_dir / "curve.csv", COLUMNS, self.counts.steps, time.monotonic, "towers")
         self.upkeep = Upkeep(self._report, self._save, time.monotonic)
 
     def step(self) -> None:
         """Take the next step; after the last one of a pass, test."""
-        which = self._batches.at(self.counts.steps)
-        self.counts.losses += self.style.step(Digits(self._train.images[which], self._train.labels[which]))
-        self.counts.steps += 1
-        self.counts.seconds = time.monotonic() - self._started
-        if self.counts.steps % self._batches.steps == 0:
-            self.counts.passes += 1
-            score = self.style.score(self._test)
-            self._record.count(self.counts, self.counts.losses / self._batches.steps, score)
-            self.counts.losses = 0.0
+        counts = self.counts
+        which = self._batches.at(counts.steps)
+        counts.losses += self.style.step(Digits(self._train.images[which], self._train.labels[which]))
+        counts.steps += 1
+        counts.seconds = time.monotonic() - self._started
+        self._record.count("learner.0", 1)
+        if counts.steps % self._batches.steps == 0:
+            counts.passes += 1
+            self._record.score = score = self.style.score(self._test)
+            self._record.count("learner.0", 0, [score])
+            self._record.add((counts.seconds, counts.steps, counts.passes, counts.losses / self._batches.steps, score))
+            counts.losses = 0.0
 
     def ask_to_stop(self) -> None:
         """End soon. Safe in a signal handler."""
@@ -76,13 +80,13 @@ class Training:
     def finish(self) -> None:
         """Save and report for the last time. Raises OSError if something cannot be written."""
         self._save()
-        self._record.report(self.counts, self._part_done)
-        score = self.style.score(self._test)
-        self._record.tell(self.counts, f"{self.counts.passes:,} passes, {self.counts.steps:,} steps, score {score:.4f}")
+        counts, score = self.counts, self.style.score(self._test)
+        self._record.report(counts.steps, self._part_done)
+        self._record.tell(f"{counts.passes:,} passes, {counts.steps:,} steps, score {score:.4f}", counts.steps)
         self._record.close()
 
     def _report(self) -> None:
-        self._record.report(self.counts, self._part_done)
+        self._record.report(self.counts.steps, self._part_done)
         self._record.write()
 
     def _save(self) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from workloads.common.curve import draw_curve
+from workloads.common.record import Row
 from workloads.snake.drawing import BACKGROUND, COLOURS, TEXT, as_image
-from workloads.snake.record import Row
 from workloads.snake.rules import HEAD, START, Frames
 
 __all__ = ["save_curve", "save_game"]

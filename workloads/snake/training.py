@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from workloads.common.chance import chance_of
 from workloads.common.part import part_done
+from workloads.common.record import read_rows
 from workloads.common.upkeep import Upkeep, told_if_not_written
 from workloads.snake.a2c import ActorCritic
 from workloads.snake.algorithm import Algorithm, Played
@@ -20,7 +21,7 @@ from workloads.snake.genetic import Genetic
 from workloads.snake.networks import build
 from workloads.snake.pictures import save_curve, save_game
 from workloads.snake.qlearning import QLearning
-from workloads.snake.record import MEAN_OVER, Record, read_rows
+from workloads.snake.record import MEAN_OVER, Record
 from workloads.snake.settings import Algo, Settings
 
 __all__ = ["Training"]
@@ -50,7 +51,7 @@ class Training:
         self._in_generations = isinstance(self.algorithm, Genetic)
         mean_over = settings.population * settings.trials if self._in_generations else MEAN_OVER
         self.record = Record(run_dir, self.counts, time.monotonic, mean_over)
-        self.record.remember(begun)
+        self.record.remember(begun.tolist())
         self._generation_ended = self._target_reached = False
         self._upkeep = Upkeep(self._report, self._save, time.monotonic)
 
@@ -60,7 +61,7 @@ class Training:
         self.counts.steps += played.experience.steps
         self.counts.updates += 1
         self.counts.games += played.experience.games
-        self.record.count(played.actor, played.experience)
+        self.record.count(played.actor, played.experience.steps, played.experience.scores.tolist())
         if self._generation_ended or not self._in_generations:  # amid one, scores are of two of them
             self._target_reached = 0 < self._settings.target <= self.record.settled_score
 
@@ -99,12 +100,12 @@ class Training:
         """Save and report for the last time; leave the pictures. Raises OSError if something cannot be written."""
         self._save()
         self._report()
-        self.record.tell(self.counts, "drawing the curve and a game")
+        self.record.tell("drawing the curve and a game", self.counts.steps)
         self._draw()
         self.record.close()
 
     def _report(self) -> None:
-        self.record.report(self.counts, part_done(*self._limits))
+        self.record.report(self.counts.steps, part_done(*self._limits))
         if not self._in_generations:
             self.record.add_line(self.counts)
 
@@ -135,8 +136,8 @@ class Training:
 
     def evaluate(self) -> None:
         """Play greedy games; leave what they gave, and a picture of the median one. Raises OSError."""
-        self.record.tell(self.counts, f"playing {GAMES} greedy games")
-        self.record.tell(self.counts, evaluate(self.model, self.counts, self._run_dir))
+        self.record.tell(f"playing {GAMES} greedy games", self.counts.steps)
+        self.record.tell(evaluate(self.model, self.counts, self._run_dir), self.counts.steps)
 
 
 _NAMES: Final[dict[Algo, str]] = {"a2c": "actor-critic", "qlearning": "Q-learning", "genetic": "genetic"}

@@ -8,9 +8,10 @@ import pytest
 
 from gpusched.channel import Batch
 from workloads.averaging.learner import Averaging
-from workloads.averaging.record import Counts, read_rows
+from workloads.averaging.record import Counts
 from workloads.averaging.settings import Settings
 from workloads.common.checkpoint import UnusableWeights, write_checkpoint
+from workloads.common.record import read_rows
 from workloads.common.rounds import Contribution, packed
 
 

@@ -5,8 +5,8 @@ import pytest
 
 from tests.workloads.averaging.reference import weights_after
 from tests.workloads.launched import Launched, Launches
-from workloads.averaging.record import read_rows
 from workloads.averaging.settings import Scheme, Settings
+from workloads.common.record import read_rows
 
 ACTORS = 2
 

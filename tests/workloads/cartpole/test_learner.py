@@ -2,20 +2,23 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpusched.channel import Batch
+from gpusched.channel import Batch, Learner
+from tests.workloads.launched import progress_in
 from workloads.cartpole import evaluate, learner
 from workloads.cartpole import run as runs
 from workloads.cartpole.memory import Memory
-from workloads.cartpole.record import Counts, read_rows
+from workloads.cartpole.record import Counts
 from workloads.cartpole.run import Run
 from workloads.cartpole.settings import Settings
 from workloads.common.checkpoint import UnusableWeights, write_checkpoint
+from workloads.common.record import read_rows
+from workloads.common.rounds import Contribution, packed
 
 
 @pytest.fixture
@@ -143,6 +146,39 @@ def test_a_batch_that_holds_no_transitions_is_left_out(tmp_path: Path, capsys: p
     assert "a batch of actor.1 is left out: observations is missing" in capsys.readouterr().err
     assert (run.counts.steps, memory.enough) == (0, False)
     run.record.close()
+
+
+class Sent:
+    """A channel on which batches come; after them the run is asked to stop."""
+
+    def __init__(self, run: Run, *batches: Batch) -> None:
+        self._run, self._batches = run, list(batches)
+
+    def get(self, _timeout: float) -> Batch | None:
+        if self._batches:
+            return self._batches.pop(0)
+        self._run.ask_to_stop()
+        return None
+
+    def publish(self, _arrays: object) -> None: ...
+
+
+@pytest.mark.usefixtures("returns")
+def test_what_a_round_leaves_out_makes_no_actor_faster(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(Settings(scheme="average"), run_dir)
+    monkeypatch.setattr(run, "keep", lambda _note: None)  # so that the only report is the one at the end
+
+    def sent(rank: int, score: float) -> Batch:
+        part = Contribution(run.training.weights.get_flat(), 10, 0.5, score)
+        arrays, meta = packed(part, 1, rank, 2)
+        return Batch(arrays=arrays, actor=f"actor.{rank}", version=1, meta=dict(meta), seq=1)
+
+    batches = sent(0, 20), sent(0, 20), sent(1, 30), sent(0, 20)  # as a learner that was restarted gets them
+    learner.average(run, cast(Learner, Sent(run, *batches)))
+    run.finish()
+    (replicas,) = [line["replicas"] for line in progress_in(run_dir) if "replicas" in line]
+    assert {name: numbers["score"] for name, numbers in replicas.items()} == {"actor.0": 20, "actor.1": 30}
+    assert replicas["actor.0"]["steps_per_s"] == replicas["actor.1"]["steps_per_s"] > 0
 
 
 def test_saved_weights_are_evaluated_by_hand(

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from tests.cli.command import Command
 from tests.workloads.launched import Launched, Launches
-from workloads.cartpole.record import Row, read_rows
 from workloads.cartpole.settings import Scheme, Settings
+from workloads.common.record import Row, read_rows
 
 ACTORS = 2
 MACHINE = "p3.8xlarge"

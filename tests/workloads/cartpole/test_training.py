@@ -136,5 +136,5 @@ def test_a_round_in_which_an_actor_only_began_a_game_anew_goes_on(tmp_path: Path
         present.add(Batch(arrays=arrays, actor="actor.0", version=number, meta=dict(meta), seq=number))
         assert present.whole
         np.testing.assert_array_equal(present.average(), weights)
-        samples += present.samples_of.values()
+        samples.append(present.samples)
     assert set(samples) == {0, 1}

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tests.workloads.launched import Launched, Launches
-from workloads.mnist_towers.record import Row, read_rows
+from workloads.common.record import Row, read_rows
 from workloads.mnist_towers.settings import Settings
 
 pytestmark = pytest.mark.timeout(1200)  # two starts of TensorFlow, perhaps on a busy machine

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from workloads.common.record import read_rows
 from workloads.snake.algorithm import Played
 from workloads.snake.genetic import Evaluation, Genetic
 from workloads.snake.networks import named_weights
-from workloads.snake.record import read_rows
 from workloads.snake.settings import Settings
 from workloads.snake.training import Training
 

@@ -5,54 +5,25 @@ from itertools import count
 from pathlib import Path
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from gpusched.channel import Progress
+from workloads.common.record import read_rows
 from workloads.snake.checkpoint import Counts
 from workloads.snake.pictures import save_curve, save_game
-from workloads.snake.record import Record, read_rows
-from workloads.snake.rollout import Rollout
+from workloads.snake.record import Record
 from workloads.snake.rules import SIDE
 from workloads.snake.spectator import Spectator
 from workloads.snake.vector import VectorSnake
 
 
-@pytest.fixture
-def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name, value in {
-        "GPUSCHED_JOB": "snake-1",
-        "GPUSCHED_ROLE": "learner",
-        "GPUSCHED_RANK": "0",
-        "GPUSCHED_ROLE_COUNT": "1",
-        "GPUSCHED_REPLICA": "learner.0",
-        "GPUSCHED_RUN_DIR": str(tmp_path),
-        "GPUSCHED_ENDPOINT": "ipc:///unused",
-    }.items():
-        monkeypatch.setenv(name, value)
-    return tmp_path
-
-
-def rollout(steps: int, scores: list[int]) -> Rollout:
-    shape = (steps, 1)
-    return Rollout(
-        observations=np.zeros((*shape, 127), np.uint8),
-        actions=np.zeros(shape, np.uint8),
-        log_probabilities=np.zeros(shape, np.float32),
-        rewards=np.zeros(shape, np.float32),
-        ended=np.zeros(shape, np.bool_),
-        values=np.zeros((steps + 1, 1), np.float32),
-        scores=np.array(scores, np.int64),
-    )
-
-
 def test_a_report_tells_steps_speed_and_score_of_all_and_of_each(run_dir: Path) -> None:
     ticks = count(step=2)
     record = Record(run_dir, Counts(network="small"), lambda: float(next(ticks)))
-    record.count("actor.0", rollout(100, [1, 3]))
-    record.count("actor.1", rollout(300, []))
+    record.count("actor.0", 100, [1, 3])
+    record.count("actor.1", 300)
     counts = Counts(network="small", steps=400, games=2, seconds=2.0)
-    record.report(counts, 0.25)
+    record.report(counts.steps, 0.25)
     record.add_line(counts)
     record.add_line(counts)
     record.close()
@@ -73,9 +44,9 @@ def test_a_restarted_learner_drops_what_it_will_learn_again(run_dir: Path) -> No
 
 def test_without_a_whole_thousand_games_no_target_is_reached(run_dir: Path) -> None:
     record = Record(run_dir, Counts(network="small"), lambda: 0.0)
-    record.count("actor.0", rollout(1, [50] * 999))
-    assert (record.mean_score, record.settled_score) == (50, 0)
-    record.count("actor.0", rollout(1, [50]))
+    record.count("actor.0", 1, [50] * 999)
+    assert (record.score, record.settled_score) == (50, 0)
+    record.count("actor.0", 1, [50])
     assert record.settled_score == 50
     record.close()
 

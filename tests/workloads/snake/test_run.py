@@ -14,9 +14,9 @@ import pytest
 
 from tests.cli.command import Command
 from tests.workloads.launched import WHOLE_TEST_S, Launched, Launches, progress_in
+from workloads.common.record import Row, read_rows
 from workloads.snake.checkpoint import Counts, save
 from workloads.snake.networks import build
-from workloads.snake.record import Row, read_rows
 from workloads.snake.settings import Settings
 
 ROOT = Path(__file__).parents[3]
