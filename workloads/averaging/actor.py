@@ -3,34 +3,28 @@
 import sys
 
 from gpusched import runtime
-from gpusched.channel import Actor, ChannelError, LearnerGone
+from gpusched.channel import Actor
 from gpusched.frameworks import limit_memory
 from workloads.averaging.settings import Settings
 from workloads.averaging.share import Share
 from workloads.averaging.training import Training
+from workloads.common.ending import ends_with_reason
 from workloads.common.rounds import packed
 
 __all__ = ["main"]
 
 
+@ends_with_reason(ValueError)
 def main() -> None:
     """Contribute to round after round until the learner says that the job is over."""
-    try:
-        me, settings = runtime.current_replica(), runtime.settings(Settings)
-    except ChannelError as error:
-        sys.exit(str(error))
+    me, settings = runtime.current_replica(), runtime.settings(Settings)
     if me.joined:
         sys.exit("the actors of one launch share the data: averaging takes none of other hosts")
     limit_memory()
-    try:
-        training = Training(settings)
-        share = Share(len(training.data.inputs), me.rank, me.role_count, settings.batch, settings.seed)
-        with Actor() as channel:
-            contribute(channel, training, share)
-    except LearnerGone:
-        return
-    except (ChannelError, ValueError) as error:
-        sys.exit(str(error))
+    training = Training(settings)
+    share = Share(len(training.data.inputs), me.rank, me.role_count, settings.batch, settings.seed)
+    with Actor() as channel:
+        contribute(channel, training, share)
 
 
 def contribute(channel: Actor, training: Training, share: Share) -> None:

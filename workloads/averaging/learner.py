@@ -4,7 +4,6 @@ Owns what is in the run's directory: weights.npz, curve.csv and tensorboard/.
 """
 
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -13,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpusched import runtime
-from gpusched.channel import Batch, ChannelError, Learner, Limits
+from gpusched.channel import Batch, Learner, Limits
 from gpusched.frameworks import limit_memory
 from workloads.averaging.record import COLUMNS, Counts
 from workloads.averaging.settings import Settings
 from workloads.averaging.training import Training
 from workloads.common.checkpoint import UnusableWeights, read_checkpoint, write_checkpoint
+from workloads.common.ending import ends_with_reason
 from workloads.common.part import part_done
 from workloads.common.record import Record
 from workloads.common.rounds import Round
@@ -116,23 +116,16 @@ class Averaging:
         return self._round.waits_for if now - self._began >= _PATIENCE_S else None
 
 
+@ends_with_reason(OSError)
 def main() -> None:
     """Average until the last round is over or SIGTERM comes; leave weights and curve."""
-    try:
-        me, settings = runtime.current_replica(), runtime.settings(Settings)
-        limit_memory()
-        averaging = Averaging(settings, me.run_dir)
-    except (ChannelError, UnusableWeights) as error:
-        sys.exit(str(error))
+    me, settings = runtime.current_replica(), runtime.settings(Settings)
+    limit_memory()
+    averaging = Averaging(settings, me.run_dir)
     signal.signal(signal.SIGTERM, lambda *_: averaging.ask_to_stop())
-    try:
-        with Learner(limits=Limits(in_flight=1)) as channel:
-            run(averaging, channel)
-        averaging.finish()
-    except (ChannelError, ValueError) as error:
-        sys.exit(str(error))
-    except OSError as error:
-        sys.exit(f"not written: {error}")
+    with ends_with_reason(ValueError), Learner(limits=Limits(in_flight=1)) as channel:
+        run(averaging, channel)
+    averaging.finish()
 
 
 def run(averaging: Averaging, channel: Learner) -> None:

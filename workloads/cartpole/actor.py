@@ -6,35 +6,28 @@ With the scheme `central` it plays in NumPy, and uses no framework.
 import sys
 
 from gpusched import runtime
-from gpusched.channel import Actor, ChannelError, LearnerGone
+from gpusched.channel import Actor
 from workloads.cartpole.explorer import Explorer, curiosities
 from workloads.cartpole.games import Games
 from workloads.cartpole.settings import Settings
 from workloads.common.chance import chance_of
-from workloads.common.checkpoint import UnusableWeights
+from workloads.common.ending import ends_with_reason
 from workloads.common.rounds import packed
 
 __all__ = ["main"]
 
 
+@ends_with_reason(ValueError)
 def main() -> None:
     """Play until the learner says that the job is over."""
-    try:
-        me, settings = runtime.current_replica(), runtime.settings(Settings)
-    except ChannelError as error:
-        sys.exit(str(error))
+    me, settings = runtime.current_replica(), runtime.settings(Settings)
     if me.joined and settings.scheme == "average":
         sys.exit("the rounds of one launch wait for its own actors: --scheme average takes none of other hosts")
-    try:
-        with Actor() as channel:
-            if settings.scheme == "central":
-                explore(channel, settings, me)
-            else:
-                contribute(channel, settings, me)
-    except LearnerGone:
-        return
-    except (ChannelError, UnusableWeights, ValueError) as error:
-        sys.exit(str(error))
+    with Actor() as channel:
+        if settings.scheme == "central":
+            explore(channel, settings, me)
+        else:
+            contribute(channel, settings, me)
 
 
 def explore(channel: Actor, settings: Settings, me: runtime.ReplicaIdentity) -> None:

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpusched import runtime
-from gpusched.channel import Batch, ChannelError, Learner, Limits
+from gpusched.channel import Batch, Learner, Limits
 from gpusched.frameworks import limit_memory
 from workloads.cartpole.memory import Memory, transitions_from
 from workloads.cartpole.run import Run
 from workloads.cartpole.settings import Settings
 from workloads.common.chance import chance_of
-from workloads.common.checkpoint import UnusableWeights
+from workloads.common.ending import ends_with_reason
 from workloads.common.rounds import Round
 
 __all__ = ["main"]
@@ -30,26 +30,19 @@ _PATIENCE_S: Final = 5.0
 """How long a round may take before it is told whom it waits for."""
 
 
+@ends_with_reason(OSError)
 def main() -> None:
     """Learn until it is solved, a limit is reached or SIGTERM comes; leave weights, curve and evaluation."""
-    try:
-        me, settings = runtime.current_replica(), runtime.settings(Settings)
-        limit_memory()
-        run = Run(settings, me.run_dir)
-    except (ChannelError, UnusableWeights) as error:
-        sys.exit(str(error))
+    me, settings = runtime.current_replica(), runtime.settings(Settings)
+    limit_memory()
+    run = Run(settings, me.run_dir)
     signal.signal(signal.SIGTERM, lambda *_: run.ask_to_stop())
-    try:
-        with Learner(limits=Limits(in_flight=1)) as channel:
-            if settings.scheme == "central":
-                learn(run, channel, settings, chance_of("learner", settings.seed, me.attempt))
-            else:
-                average(run, channel)
-        run.finish()
-    except (ChannelError, ValueError) as error:
-        sys.exit(str(error))
-    except OSError as error:
-        sys.exit(f"not written: {error}")
+    with ends_with_reason(ValueError), Learner(limits=Limits(in_flight=1)) as channel:
+        if settings.scheme == "central":
+            learn(run, channel, settings, chance_of("learner", settings.seed, me.attempt))
+        else:
+            average(run, channel)
+    run.finish()
 
 
 def learn(run: Run, channel: Learner, settings: Settings, random: np.random.Generator) -> None:

@@ -4,17 +4,16 @@ Owns what is in the run's directory: weights.npz, curve.csv and tensorboard/.
 """
 
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import Final
 
 from gpusched import runtime
-from gpusched.channel import ChannelError
 from gpusched.frameworks import limit_memory
 from workloads.common import digits, mnist
 from workloads.common.checkpoint import UnusableWeights, read_checkpoint, write_checkpoint
 from workloads.common.digits import Digits
+from workloads.common.ending import ends_with_reason
 from workloads.common.part import part_done
 from workloads.common.record import Record
 from workloads.common.upkeep import Upkeep
@@ -102,25 +101,21 @@ class Training:
         print(f"going on from {self._path} after {self.counts.steps:,} steps", flush=True)
 
 
+@ends_with_reason(OSError)
 def main() -> None:
     """Train until the last pass is over or SIGTERM comes; leave weights and curve."""
-    try:
-        me, settings = runtime.current_replica(), runtime.settings(Settings)
-        limit_memory()
+    me, settings = runtime.current_replica(), runtime.settings(Settings)
+    limit_memory()
+    with ends_with_reason(ValueError):
         devices = open_devices(settings)
         training = Training(settings, devices, me.run_dir)
         tell_where(training.style.where(), devices)
-    except (ChannelError, UnusableWeights, ValueError) as error:
-        sys.exit(str(error))
     signal.signal(signal.SIGTERM, lambda *_: training.ask_to_stop())
     runtime.report_ready()
-    try:
-        while not training.done:
-            training.step()
-            training.upkeep.keep()
-        training.finish()
-    except OSError as error:
-        sys.exit(f"not written: {error}")
+    while not training.done:
+        training.step()
+        training.upkeep.keep()
+    training.finish()
 
 
 def tell_where(where: dict[str, tuple[str, ...]], devices: Devices) -> None:

@@ -4,14 +4,14 @@ With `--inference actor` it plays with the learner's newest weights; with `--inf
 then it imports no framework (player.py). With `--algo genetic` it plays genomes, which it makes of their seeds.
 """
 
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpusched import runtime
-from gpusched.channel import Actor, ChannelError, LearnerGone, Progress
+from gpusched.channel import Actor, Progress
 from workloads.common.chance import chance_of
+from workloads.common.ending import ends_with_reason
 from workloads.snake.performer import play_genomes
 from workloads.snake.player import play_as_told
 from workloads.snake.settings import Settings
@@ -27,26 +27,19 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 
+@ends_with_reason()
 def main() -> None:
     """Play until the learner says that the job is over."""
-    try:
-        me, settings = runtime.current_replica(), runtime.settings(Settings)
-    except ChannelError as error:
-        sys.exit(str(error))
+    me, settings = runtime.current_replica(), runtime.settings(Settings)
     random = chance_of("actor", settings.seed, me.rank, me.attempt)
     spectator = Spectator(Progress()) if me.rank == 0 else None
-    try:
-        with Actor() as channel:
-            if settings.algo == "genetic":
-                play_genomes(channel, settings, None if spectator is None else spectator.see)
-            elif settings.inference == "learner":
-                play_as_told(channel, settings.games_of(me.role_count), random, spectator)
-            else:
-                play_by_itself(channel, settings, me.role_count, random, spectator)
-    except LearnerGone:
-        return
-    except ChannelError as error:
-        sys.exit(str(error))
+    with Actor() as channel:
+        if settings.algo == "genetic":
+            play_genomes(channel, settings, None if spectator is None else spectator.see)
+        elif settings.inference == "learner":
+            play_as_told(channel, settings.games_of(me.role_count), random, spectator)
+        else:
+            play_by_itself(channel, settings, me.role_count, random, spectator)
 
 
 def play_by_itself(

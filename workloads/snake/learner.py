@@ -18,13 +18,14 @@ import keras
 from numpy.typing import NDArray
 
 from gpusched import runtime
-from gpusched.channel import ChannelError, Learner, Limits, Progress
+from gpusched.channel import Learner, Limits, Progress
 from gpusched.frameworks import limit_memory
 from workloads.common.chance import chance_of
+from workloads.common.ending import ends_with_reason
 from workloads.snake.algorithm import Experience, Played
 from workloads.snake.breeding import Breeding
 from workloads.snake.central import Central
-from workloads.snake.checkpoint import UnusableWeights, load_network
+from workloads.snake.checkpoint import load_network
 from workloads.snake.evaluate import GAMES, evaluate
 from workloads.snake.exploring import explored_from
 from workloads.snake.genetic import Genetic
@@ -43,34 +44,26 @@ _IN_FLIGHT: Final[dict[Inference, int]] = {"actor": 1, "learner": HALVES}
 Unpack = Callable[[Mapping[str, NDArray[Any]]], Experience]
 
 
+@ends_with_reason(OSError)
 def main() -> None:
     """Learn until a limit of the settings is reached or SIGTERM comes; leave weights and pictures."""
-    try:
-        me, settings = runtime.current_replica(), runtime.settings(Settings)
-        limit_memory()
-        if settings.evaluate:
-            evaluate_saved(Path(settings.evaluate), me.run_dir)
-            return
-        training = Training(settings, me.run_dir, me.attempt)
-    except (ChannelError, UnusableWeights) as error:
-        sys.exit(str(error))
+    me, settings = runtime.current_replica(), runtime.settings(Settings)
+    limit_memory()
+    if settings.evaluate:
+        evaluate_saved(Path(settings.evaluate), me.run_dir)
+        return
+    training = Training(settings, me.run_dir, me.attempt)
     signal.signal(signal.SIGTERM, lambda *_: training.ask_to_stop())
-    try:
-        with Learner(limits=Limits(in_flight=_IN_FLIGHT[settings.inference])) as channel:
-            run(training, source_of(training, channel, settings, me.attempt))
-    except ChannelError as error:
-        sys.exit(str(error))
-    try:
-        training.finish()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # all is saved: whoever asks for the end now gets it at once
-        if not training.stop_asked:
-            training.evaluate()
-    except OSError as error:
-        sys.exit(f"not written: {error}")
+    with Learner(limits=Limits(in_flight=_IN_FLIGHT[settings.inference])) as channel:
+        run(training, source_of(training, channel, settings, me.attempt))
+    training.finish()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # all is saved: whoever asks for the end now gets it at once
+    if not training.stop_asked:
+        training.evaluate()
 
 
 def evaluate_saved(weights: Path, run_dir: Path) -> None:
-    """Play greedy games with saved weights; leave and tell what they gave. Raises UnusableWeights."""
+    """Play greedy games with saved weights; leave and tell what they gave. Raises UnusableWeights, OSError."""
     model, counts = load_network(weights)
     runtime.report_ready()
     progress = Progress()
@@ -80,10 +73,7 @@ def evaluate_saved(weights: Path, run_dir: Path) -> None:
         progress.report(step=counts.steps, note=note)
 
     tell(f"playing {GAMES} greedy games with {weights}")
-    try:
-        tell(evaluate(model, counts, run_dir))
-    except OSError as error:
-        sys.exit(f"not written: {error}")
+    tell(evaluate(model, counts, run_dir))
 
 
 class Sent:
