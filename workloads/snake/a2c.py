@@ -14,6 +14,7 @@ from keras import ops
 from numpy.typing import NDArray
 
 from workloads.common.compiled import Steps, steps_on_minibatches
+from workloads.snake.algorithm import Algorithm
 from workloads.snake.networks import layout_of, reader
 from workloads.snake.rollout import Floats, Rollout
 from workloads.snake.settings import Network, Settings
@@ -67,7 +68,7 @@ def policy_loss(logits: Any, actions: Any, advantage: Any, then: Any, entropy: A
     return entropy * ops.sum(ops.exp(logs) * logs, axis=1) - gain
 
 
-class ActorCritic:
+class ActorCritic(Algorithm):
     """Teaches `model` from each rollout once, each step turned or mirrored at random.
 
     Over a run the learning rate falls to 0 and the entropy's weight to a twentieth, both in a straight line.
@@ -104,15 +105,6 @@ class ActorCritic:
         entropy = np.full(minibatches, settings.entropy * (1 - (1 - _LAST_ENTROPY) * done), np.float32)
         self._steps({name: array[order] for name, array in of_step.items()} | {"entropy": entropy})
         return False
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Nothing: network and optimizer are all."""
-        return {}
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
-        """Nothing more is needed than the network that was loaded."""
-        del state
-        return np.empty(0, np.int64)
 
 
 def _steps(model: keras.Model) -> Steps:

@@ -62,13 +62,13 @@ def send_played(
     channel: Actor, model: "keras.Model", playing: "Playing | Exploring", steps: int, spectator: Spectator | None
 ) -> None:
     """Play and send for ever. Raises LearnerGone when the job is over."""
-    from workloads.snake.networks import take_weights
+    from workloads.common.weights import Weights
 
-    version = None
+    held, version = Weights(model), None
     while True:
         weights = channel.weights()
         if weights.version != version:
-            take_weights(model, weights.arrays)
+            held.set(weights.arrays)
             version = weights.version
         played = playing.play(steps, None if spectator is None else spectator.see)
         channel.send(played.arrays(), version=version)

@@ -1,5 +1,6 @@
 """What an algorithm is to the learner: it learns from what actors played, one piece after the other."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -33,14 +34,18 @@ class Played(NamedTuple):
     """An Experience; which kind is between the algorithm and where it comes from."""
 
 
-class Algorithm(Protocol):
-    """Changes the network that it was made with."""
+class Algorithm(ABC):
+    """Changes the network that it was made with. By default there is nothing to save but that and its optimizer."""
 
+    @abstractmethod
     def learn(self, experience: Any, done: float, /) -> bool:
         """Learn from an experience, when that part of the run is `done`, 0 to 1; return whether a generation ended."""
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return what is to be saved beside the network and its optimizer."""
+        return {}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
         """Go on with a network that was saved, and this beside it; return the scores of a generation begun then."""
+        del state
+        return np.empty(0, np.int64)

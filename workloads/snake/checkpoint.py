@@ -8,11 +8,12 @@ import keras
 import msgspec
 from numpy.typing import NDArray
 
-from workloads.common.checkpoint import UnusableWeights, read_checkpoint, write_checkpoint
-from workloads.snake.networks import build, named_weights, take_weights
+from workloads.common.checkpoint import UnusableWeights, below, read_checkpoint, write_checkpoint
+from workloads.common.weights import Weights
+from workloads.snake.networks import build
 from workloads.snake.settings import Algo, Inputs, Network
 
-__all__ = ["Counts", "UnusableWeights", "load", "load_network", "load_state", "save"]
+__all__ = ["Counts", "UnusableWeights", "load", "load_network", "save"]
 
 _OPTIMIZER: Final = "optimizer/"
 _STATE: Final = "state/"
@@ -35,48 +36,40 @@ def save(path: Path, model: keras.Model, counts: Counts, state: Mapping[str, NDA
 
     `state`: what the algorithm needs beside network and optimizer to go on.
     """
-    arrays: dict[str, NDArray[Any]] = dict(named_weights(model))
+    arrays: dict[str, NDArray[Any]] = dict(Weights(model).get())
     if model.compiled:
         arrays |= {f"{_OPTIMIZER}{index}": one.numpy() for index, one in enumerate(model.optimizer.variables)}
     arrays |= {f"{_STATE}{name}": array for name, array in (state or {}).items()}
     write_checkpoint(path, arrays, counts)
 
 
-def load(path: Path, model: keras.Model, algo: Algo = "a2c") -> Counts:
-    """Put what `path` holds into the model and its optimizer; return how far it was. Raises UnusableWeights.
+def load(path: Path, model: keras.Model, algo: Algo = "a2c") -> tuple[Counts, dict[str, NDArray[Any]]]:
+    """Put what `path` holds into the model and its optimizer; return how far it was, and the `state` saved with it.
 
     Of a network that another algorithm trained the optimizer stays as it is. The learning rate, which Keras counts
-    among the optimizer's variables, stays the model's own.
+    among the optimizer's variables, stays the model's own. Raises UnusableWeights.
     """
-    arrays, counts = _load_weights(path, model)
-    if not model.compiled or counts.algo != algo:
-        return counts
-    rate = float(model.optimizer.learning_rate)
-    for index, variable in enumerate(model.optimizer.variables):
-        variable.assign(arrays[f"{_OPTIMIZER}{index}"])
-    model.optimizer.learning_rate = rate
-    return counts
-
-
-def load_state(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the `state` that `path` was saved with. Raises UnusableWeights."""
-    arrays, _ = read_checkpoint(path, Counts)
-    return {name.removeprefix(_STATE): array for name, array in arrays.items() if name.startswith(_STATE)}
+    arrays, counts = read_checkpoint(path, Counts)
+    _set_weights(path, model, arrays, counts)
+    if model.compiled and counts.algo == algo:
+        rate = float(model.optimizer.learning_rate)
+        for index, variable in enumerate(model.optimizer.variables):
+            variable.assign(arrays[f"{_OPTIMIZER}{index}"])
+        model.optimizer.learning_rate = rate
+    return counts, below(_STATE, arrays)
 
 
 def load_network(path: Path) -> tuple[keras.Model, Counts]:
     """Return the network that `path` holds, ready to play, and how far it was. Raises UnusableWeights."""
-    _, counts = read_checkpoint(path, Counts)
+    arrays, counts = read_checkpoint(path, Counts)
     model = build(counts.network, counts.inputs)
-    _load_weights(path, model)
+    _set_weights(path, model, arrays, counts)
     return model, counts
 
 
-def _load_weights(path: Path, model: keras.Model) -> tuple[dict[str, NDArray[Any]], Counts]:
-    arrays, counts = read_checkpoint(path, Counts)
+def _set_weights(path: Path, model: keras.Model, arrays: Mapping[str, NDArray[Any]], counts: Counts) -> None:
     try:
-        take_weights(model, arrays)
+        Weights(model).set(arrays)
     except ValueError as error:
         held = f"the network {counts.network!r} with the inputs {counts.inputs!r}"
         raise UnusableWeights(f"{path}: {error}; it holds {held}") from None
-    return arrays, counts

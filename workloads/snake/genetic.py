@@ -13,8 +13,9 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
+from workloads.common.weights import Weights
+from workloads.snake.algorithm import Algorithm
 from workloads.snake.genome import Chain, Genomes
-from workloads.snake.networks import named_weights, take_weights
 from workloads.snake.settings import Network, Settings
 from workloads.snake.spread import spread_over
 
@@ -44,15 +45,15 @@ class Evaluation(NamedTuple):
 
 def genomes_of(model: keras.Model, network: Network) -> Genomes:
     """Return what makes weights for `model` of chains."""
-    return Genomes(spread_over(network, {name: array.shape for name, array in named_weights(model).items()}))
+    return Genomes(spread_over(network, {name: array.shape for name, array in Weights(model).get().items()}))
 
 
-class Genetic:
+class Genetic(Algorithm):
     """The present generation, counted from 0. The best genome of the former one is what `model` holds."""
 
     def __init__(self, model: keras.Model, settings: Settings) -> None:
         self._settings = settings
-        self._model = model
+        self._weights = Weights(model)
         self._genomes = genomes_of(model, settings.network)
         self.generation = 0
         size = settings.population
@@ -60,7 +61,7 @@ class Genetic:
         self._fruits, self._games = np.zeros(size, np.int64), np.zeros(size, np.int64)
         self._scores = np.full((size, settings.trials), _NOT_PLAYED, np.int64)
         self._missing = set(range(size))
-        take_weights(self._model, self._genomes.weights(self._chains[0]))
+        self._weights.set(self._genomes.weights(self._chains[0]))
 
     def chain(self, place: int) -> Chain:
         """Return a genome of this generation."""
@@ -104,7 +105,7 @@ class Genetic:
         self._fruits[: len(elite)], self._games[: len(elite)] = fruits[elite], games[elite]
         self._scores[:] = _NOT_PLAYED
         self._missing = set(range(size))
-        take_weights(self._model, self._genomes.weights(self._chains[0]))
+        self._weights.set(self._genomes.weights(self._chains[0]))
         return True
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -127,7 +128,7 @@ class Genetic:
         self._fruits, self._games, self._scores = (state[name].copy() for name in ("fruits", "games", "scores"))
         self._missing = set(np.flatnonzero(self._scores[:, 0] == _NOT_PLAYED).tolist())
         self.generation = int(state["generation"])
-        take_weights(self._model, self._genomes.weights(self._chains[0]))
+        self._weights.set(self._genomes.weights(self._chains[0]))
         played: NDArray[np.int64] = self._scores[self._scores != _NOT_PLAYED]
         return played
 

@@ -22,6 +22,7 @@ from gpusched.channel import Learner, Limits, Progress
 from gpusched.frameworks import limit_memory
 from workloads.common.chance import chance_of
 from workloads.common.ending import ends_with_reason
+from workloads.common.weights import Weights
 from workloads.snake.algorithm import Experience, Played
 from workloads.snake.breeding import Breeding
 from workloads.snake.central import Central
@@ -29,7 +30,7 @@ from workloads.snake.checkpoint import load_network
 from workloads.snake.evaluate import GAMES, evaluate
 from workloads.snake.exploring import explored_from
 from workloads.snake.genetic import Genetic
-from workloads.snake.networks import judge_any_number, layout_of, named_weights
+from workloads.snake.networks import judge_any_number, layout_of
 from workloads.snake.player import HALVES
 from workloads.snake.rollout import rollout_from
 from workloads.snake.settings import Inference, Settings
@@ -80,7 +81,7 @@ class Sent:
     """What actors play by themselves, with the weights that they are given. `unpack` makes it of what they send."""
 
     def __init__(self, channel: Learner, model: keras.Model, unpack: Unpack) -> None:
-        self._channel, self._model, self._unpack = channel, model, unpack
+        self._channel, self._weights, self._unpack = channel, Weights(model), unpack
         self.learnt()
 
     def next(self, timeout: float) -> Played | None:
@@ -96,7 +97,7 @@ class Sent:
 
     def learnt(self) -> None:
         """Give the actors the new weights."""
-        self._channel.publish(named_weights(self._model))
+        self._channel.publish(self._weights.get())
 
 
 def run(training: Training, source: Sent | Central | Breeding) -> None:

@@ -1,9 +1,8 @@
-"""The two networks, as Keras 3 models that name no backend, and their weights as named arrays.
+"""The two networks, as Keras 3 models that name no backend.
 
 Knows what a frame holds; knows nothing about how a network is trained.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -13,7 +12,6 @@ from keras import layers
 from numpy.typing import NDArray
 
 from workloads.common.compiled import compiled_call
-from workloads.common.weights import Arrays, Weights
 from workloads.snake.convolution import OneTileConvolution
 from workloads.snake.inputs import Around, AroundAndPaths, OnePlane, Paths, SeenFromHead, Whole
 from workloads.snake.rules import MOVES, SIDE, Frames, Hunger
@@ -26,9 +24,7 @@ __all__ = [
     "judge",
     "judge_any_number",
     "layout_of",
-    "named_weights",
     "reader",
-    "take_weights",
     "taken",
 ]
 
@@ -136,13 +132,3 @@ def layout_of(model: keras.Model) -> Layout:
 def taken(model: keras.Model, frames: Any, hunger: Any) -> Any:
     """Return what the model takes of a board."""
     return [frames, hunger] if len(model.inputs) > 1 else frames
-
-
-def named_weights(model: keras.Model) -> Arrays:
-    """Return copies of the weights, by the name of layer and weight."""
-    return Weights(model).get()
-
-
-def take_weights(model: keras.Model, arrays: Mapping[str, NDArray[np.float32]]) -> None:
-    """Put `arrays` into the model. Raises ValueError if they are another network's."""
-    Weights(model).set(arrays)

@@ -29,15 +29,16 @@ def player_of(network: Network) -> Callable[[Chain], Choose]:
         return lambda chain: PlainNetwork(genomes.weights(chain)).best
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), "1"))
     from gpusched.frameworks import limit_memory
+    from workloads.common.weights import Weights
     from workloads.snake.genetic import genomes_of
-    from workloads.snake.networks import build, judge, take_weights
+    from workloads.snake.networks import build, judge
 
     limit_memory()
     model = build(network)
-    of_model = genomes_of(model, network)
+    held, of_model = Weights(model), genomes_of(model, network)
 
     def shown(chain: Chain) -> Choose:
-        take_weights(model, of_model.weights(chain))
+        held.set(of_model.weights(chain))
         return lambda frames, hunger: judge(model, frames, hunger).logits.argmax(axis=1)
 
     return shown

@@ -13,7 +13,9 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
+from workloads.common.compiled import steps_on_minibatches
 from workloads.common.weights import Weights
+from workloads.snake.algorithm import Algorithm
 from workloads.snake.exploring import Explored
 from workloads.snake.networks import build, judge, taken
 from workloads.snake.replay import Replay, Transitions, transitions
@@ -21,7 +23,7 @@ from workloads.snake.rollout import Floats
 from workloads.snake.settings import Settings
 from workloads.snake.symmetry import SYMMETRIES, turned
 
-__all__ = ["QLearning", "QLoss", "targets"]
+__all__ = ["QLearning", "q_loss", "targets"]
 
 _CAPACITY: Final = 500_000
 _ENOUGH: Final = 10_000
@@ -33,14 +35,11 @@ _GRADIENT_NORM: Final = 10.0
 _VALUE_WEIGHT: Final = 0.5
 
 
-class QLoss(keras.losses.Loss):  # type: ignore[misc]
-    """Huber's loss of the Q-value of the move that was made. Targets are float32 [n, 2]: the move, and its worth."""
-
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Return the loss [n] of Q-values `y_pred` [n, 4]."""
-        made = ops.one_hot(ops.cast(y_true[:, 0], "int32"), y_pred.shape[-1])
-        error = ops.abs(ops.sum(y_pred * made, axis=1) - y_true[:, 1])
-        return ops.where(error < 1.0, 0.5 * ops.square(error), error - 0.5)
+def q_loss(values: Any, moves: Any, worth: Any) -> Any:
+    """Return Huber's loss [n] of Q-values [n, 4]: of those of the moves [n], which are to be their `worth` [n]."""
+    made = ops.one_hot(moves, values.shape[-1], dtype=values.dtype)
+    error = ops.abs(ops.sum(values * made, axis=1) - worth)
+    return ops.where(error < 1.0, 0.5 * ops.square(error), error - 0.5)
 
 
 def targets(batch: Transitions, online: Floats, target: Floats) -> Floats:
@@ -52,17 +51,15 @@ def targets(batch: Transitions, online: Floats, target: Floats) -> Floats:
     return batch.returns + batch.worth * best
 
 
-class QLearning:
-    """Teaches `model` from a memory of what was explored; the memory is not saved."""
+class QLearning(Algorithm):
+    """Teaches `model` from a memory of what was explored; the memory is not saved, and the target network neither."""
 
     def __init__(self, model: keras.Model, settings: Settings, random: np.random.Generator) -> None:
         self._model, self._random, self._discount = model, random, settings.discount
         optimizer = keras.optimizers.Adam(settings.learning_rate, global_clipnorm=_GRADIENT_NORM)
         optimizer.build(model.trainable_variables)
-        losses = [QLoss(), keras.losses.MeanSquaredError()]
-        model.compile(
-            optimizer=optimizer, loss=losses, loss_weights=[1.0, _VALUE_WEIGHT], jit_compile=model.jit_compile
-        )
+        model.compile(optimizer=optimizer, jit_compile=model.jit_compile)
+        self._steps = steps_on_minibatches(model, lambda batch: taken(model, batch["frames"], batch["hunger"]), _loss)
         self._target = build(settings.network, settings.seen)
         self._copy()
         self._memory = Replay(_CAPACITY)
@@ -76,15 +73,10 @@ class QLearning:
                 self._update(self._memory.draw(_MINIBATCH, self._random))
         return False
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Nothing: the target network begins as a copy of the network again, and the memory anew."""
-        return {}
-
     def restore(self, state: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
-        """Go on with a network that was loaded."""
-        del state
+        """Go on with a network that was loaded, of which the target network begins as a copy."""
         self._copy()
-        return np.empty(0, np.int64)
+        return super().restore(state)
 
     def _update(self, batch: Transitions) -> None:
         """Learn once from transitions, all turned or mirrored in one way, drawn at random."""
@@ -94,8 +86,8 @@ class QLearning:
         worth = targets(
             batch, *(judge(model, later, batch.later_hunger).logits for model in (self._model, self._target))
         )
-        q_targets = np.stack([moves, worth], axis=-1, dtype=np.float32)
-        self._model.train_on_batch(taken(self._model, frames, batch.hunger), [q_targets, worth.reshape(-1, 1)])
+        arrays = {"frames": frames, "hunger": batch.hunger, "moves": moves, "worth": worth}
+        self._steps({name: array[None] for name, array in arrays.items()})
         self._updates += 1
         if self._updates % _TARGET_EVERY == 0:
             self._copy()
@@ -103,3 +95,9 @@ class QLearning:
     def _copy(self) -> None:
         self._updates = 0
         Weights(self._target).set(Weights(self._model).get())
+
+
+def _loss(outputs: Any, batch: Mapping[str, Any]) -> Any:
+    values, boards = outputs
+    of_moves = q_loss(values, batch["moves"], batch["worth"])
+    return ops.mean(of_moves + _VALUE_WEIGHT * ops.square(boards[:, 0] - batch["worth"]))

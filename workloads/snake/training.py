@@ -15,7 +15,7 @@ from workloads.common.record import read_rows
 from workloads.common.upkeep import Upkeep, told_if_not_written
 from workloads.snake.a2c import ActorCritic
 from workloads.snake.algorithm import Algorithm, Played
-from workloads.snake.checkpoint import Counts, load, load_state, save
+from workloads.snake.checkpoint import Counts, load, save
 from workloads.snake.evaluate import GAMES, evaluate, greedy_games
 from workloads.snake.genetic import Genetic
 from workloads.snake.networks import build
@@ -116,9 +116,9 @@ class Training:
         """Go on with what was saved here, or start from what the settings name; return scores as restore() does."""
         path, weights, algo = self._run_dir / _WEIGHTS, self._settings.weights, self._settings.algo
         if path.exists():
-            self.counts = load(path, self.model, algo)
+            self.counts, state = load(path, self.model, algo)
             print(f"going on from {path} after {self.counts.steps:,} steps", flush=True)
-            return self.algorithm.restore(load_state(path))
+            return self.algorithm.restore(state)
         if weights:
             load(Path(weights), self.model, algo)
             print(f"starting from {weights}", flush=True)

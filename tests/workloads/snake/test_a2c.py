@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from workloads.common.weights import Weights
 from workloads.snake import a2c
 from workloads.snake.a2c import ActorCritic, advantages, policy_loss, reward_scale
 from workloads.snake.exploring import Exploring
-from workloads.snake.networks import build, judge, layout_of, named_weights, reader, take_weights
+from workloads.snake.networks import build, judge, layout_of, reader
 from workloads.snake.rollout import Floats, Playing, rollout_from, sample
 from workloads.snake.rules import Frames
 from workloads.snake.settings import Settings
@@ -129,7 +130,7 @@ def test_a_log_probability_is_of_the_policy_that_played_also_when_weights_change
     changing = build("small", "paths")
     playing = Playing(changing, VectorSnake(30, 1), np.random.default_rng(1))
     playing.play(3)
-    take_weights(changing, {name: array * 2 for name, array in named_weights(changing).items()})
+    Weights(changing).set({name: array * 2 for name, array in Weights(changing).get().items()})
     before = [array / 2 for array in changing.get_weights()]
     rollout = playing.play(3)
     after = changing.get_weights()

@@ -7,9 +7,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from workloads.common.weights import Weights
 from workloads.snake.a2c import ActorCritic
-from workloads.snake.checkpoint import Counts, UnusableWeights, load, load_network, load_state, save
-from workloads.snake.networks import build, judge, named_weights
+from workloads.snake.checkpoint import Counts, UnusableWeights, load, load_network, save
+from workloads.snake.networks import build, judge
 from workloads.snake.rollout import Playing
 from workloads.snake.settings import Inputs, Network, Settings
 from workloads.snake.vector import VectorSnake
@@ -44,11 +45,11 @@ def test_weights_counts_and_the_optimizer_come_back(tmp_path: Path, model: keras
     counts = Counts(network="small", steps=128, updates=1, games=3, seconds=1.5)
     save(tmp_path / "weights.npz", model, counts)
     again = fresh()
-    assert load(tmp_path / "weights.npz", again) == counts
+    assert load(tmp_path / "weights.npz", again) == (counts, {})
     for one, other in zip(model.optimizer.variables, again.optimizer.variables, strict=True):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
-    for name, array in named_weights(model).items():
-        np.testing.assert_array_equal(array, named_weights(again)[name])
+    for name, array in Weights(model).get().items():
+        np.testing.assert_array_equal(array, Weights(again).get()[name])
 
 
 def test_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
@@ -60,8 +61,8 @@ def test_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
     other.random.bit_generator.state = one.random.bit_generator.state
     for taught in (one, other):
         taught.teacher.learn(rollout, 0.0)
-    for name, array in named_weights(one.model).items():
-        np.testing.assert_allclose(named_weights(other.model)[name], array, rtol=1e-4, atol=1e-6)
+    for name, array in Weights(one.model).get().items():
+        np.testing.assert_allclose(Weights(other.model).get()[name], array, rtol=1e-4, atol=1e-6)
 
 
 def test_a_network_can_be_loaded_without_knowing_its_kind(tmp_path: Path, model: keras.Model) -> None:
@@ -96,7 +97,7 @@ def test_a_file_from_before_there_were_inputs_sees_the_frame(tmp_path: Path, mod
     del counts["inputs"]
     arrays["counts"] = np.array(msgspec.json.encode(counts))
     np.savez(tmp_path / "weights.npz", **arrays)
-    assert load(tmp_path / "weights.npz", fresh()).inputs == "frame"
+    assert load(tmp_path / "weights.npz", fresh())[0].inputs == "frame"
 
 
 def test_weights_of_other_inputs_are_refused_with_what_they_see(tmp_path: Path, model: keras.Model) -> None:
@@ -109,7 +110,7 @@ def test_saving_leaves_one_file_and_replaces_the_old_one(tmp_path: Path, model: 
     for steps in (1, 2):
         save(tmp_path / "weights.npz", model, Counts(network="small", steps=steps))
     assert [path.name for path in tmp_path.iterdir()] == ["weights.npz"]
-    assert load(tmp_path / "weights.npz", fresh()).steps == 2
+    assert load(tmp_path / "weights.npz", fresh())[0].steps == 2
 
 
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path, model: keras.Model) -> None:
@@ -144,8 +145,8 @@ def test_of_a_network_that_another_algorithm_trained_only_the_weights_are_taken(
 ) -> None:
     save(tmp_path / "weights.npz", model, Counts(network="small", algo="a2c", steps=9), {"more": np.arange(3)})
     other = fresh()
-    load(tmp_path / "weights.npz", other, "qlearning")
-    for name, array in named_weights(model).items():
-        np.testing.assert_array_equal(array, named_weights(other)[name])
+    _, state = load(tmp_path / "weights.npz", other, "qlearning")
+    for name, array in Weights(model).get().items():
+        np.testing.assert_array_equal(array, Weights(other).get()[name])
     assert int(other.optimizer.iterations) == 0 < int(model.optimizer.iterations)
-    assert load_state(tmp_path / "weights.npz")["more"].tolist() == [0, 1, 2]
+    assert state["more"].tolist() == [0, 1, 2]

@@ -9,9 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from gpusched.channel import Actor, Answer, Learner
+from workloads.common.weights import Weights
 from workloads.snake.breeding import Breeding
 from workloads.snake.genetic import Evaluation, Genetic
-from workloads.snake.networks import build, named_weights
+from workloads.snake.networks import build
 from workloads.snake.settings import Settings
 
 SIZE, GAMES = 32, 3
@@ -126,7 +127,7 @@ def test_what_was_saved_amid_a_generation_goes_on_to_the_same_genomes(model: ker
 
 def test_the_network_is_the_best_genome(genetic: Genetic, model: keras.Model) -> None:
     play(genetic, range(SIZE))
-    shown = named_weights(model)
+    shown = Weights(model).get()
     for name, array in genetic._genomes.weights(genetic.chain(0)).items():
         np.testing.assert_array_equal(shown[name], array)
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from workloads.common.weights import Weights
 from workloads.snake.genetic import Evaluation, Genetic, genomes_of
-from workloads.snake.networks import build, judge, named_weights, take_weights
+from workloads.snake.networks import build, judge
 from workloads.snake.rules import MOVES
 from workloads.snake.settings import Settings
 from workloads.snake.spread import Numbers
@@ -47,7 +48,7 @@ def model() -> keras.Model:
 def test_a_genome_is_the_same_in_every_process_and_with_any_number_of_threads(network: str) -> None:
     model = build(network)  # type: ignore[arg-type]
     here = digest(genomes_of(model, network).weights(np.array(CHAIN)))  # type: ignore[arg-type]
-    shapes = {name: array.shape for name, array in named_weights(model).items()}
+    shapes = {name: array.shape for name, array in Weights(model).get().items()}
     for threads in "123":
         env = {"PYTHONPATH": str(ROOT)} | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads)
         command = [sys.executable, "-c", PRINT_DIGEST, repr((network, shapes, CHAIN))]
@@ -102,7 +103,7 @@ def test_what_is_no_chain_is_an_error(model: keras.Model, chain: NDArray[np.int6
 
 @pytest.mark.parametrize("symmetry", range(SYMMETRIES))
 def test_a_genome_plays_a_turned_board_as_it_plays_the_board(model: keras.Model, symmetry: int) -> None:
-    take_weights(model, genomes_of(model, "small").weights(np.array(CHAIN)))
+    Weights(model).set(genomes_of(model, "small").weights(np.array(CHAIN)))
     games, random = VectorSnake(32, 1), np.random.default_rng(2)
     for _ in range(12):
         games.step(random.integers(len(MOVES), size=32))
@@ -116,7 +117,7 @@ def test_a_genome_plays_a_turned_board_as_it_plays_the_board(model: keras.Model,
 def test_the_weights_of_the_policy_differ_between_genomes_and_the_value_head_is_left_out(model: keras.Model) -> None:
     genomes = genomes_of(model, "small")
     one, other = genomes.weights(np.array([1, 5])), genomes.weights(np.array([2, 6]))
-    named = named_weights(model)
+    named = Weights(model).get()
     assert {name: array.shape for name, array in one.items()} == {name: array.shape for name, array in named.items()}
     differs = {name for name in one if (one[name] != other[name]).mean() > 0.9}  # rounded, some are equal by chance
     assert differs == set(named) - {"policy/bias", "value/kernel", "value/bias"}

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from workloads.common.weights import Weights
 from workloads.snake.inputs import Around, AroundAndPaths, OnePlane, Paths, SeenFromHead, Whole
-from workloads.snake.networks import build, judge, layout_of, named_weights, reader, take_weights
+from workloads.snake.networks import build, judge, layout_of, reader
 from workloads.snake.rules import CELLS, FRUIT, HEAD, MOVES, SIDE, Frames, Hunger
 from workloads.snake.settings import Inputs, Network
 from workloads.snake.symmetry import SYMMETRIES, turned, turned_each
@@ -258,5 +259,5 @@ def test_who_reads_observations_says_what_the_network_says_of_the_boards(network
         logits, values = part(judged.observations)
         np.testing.assert_allclose(np.asarray(logits), judged.logits, atol=0.02 * judged.logits.std())
         np.testing.assert_allclose(np.asarray(values)[:, 0], judged.values, atol=0.02 * judged.values.std())
-        take_weights(model, {name: array * 2 for name, array in named_weights(model).items()})
+        Weights(model).set({name: array * 2 for name, array in Weights(model).get().items()})
         judged = judge(model, games.frames, games.hunger)

@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 from workloads.common.record import read_rows
+from workloads.common.weights import Weights
 from workloads.snake.algorithm import Played
 from workloads.snake.genetic import Evaluation, Genetic
-from workloads.snake.networks import named_weights
 from workloads.snake.settings import Settings
 from workloads.snake.training import Training
 
@@ -187,7 +187,7 @@ def test_a_genetic_run_goes_on_amid_a_generation_and_its_curve_has_a_line_for_ea
     assert (later.counts.steps, later.counts.games) == (70, 14)
     evaluations(later, range(3, 4))
     assert [row[1:4] for row in read_rows(tmp_path / "scores.csv")] == [(40, 8, 0.75), (80, 16, 1.25)]
-    for name, array in named_weights(later.model).items():
-        np.testing.assert_array_equal(array, named_weights(former.model)[name])
+    for name, array in Weights(later.model).get().items():
+        np.testing.assert_array_equal(array, Weights(former.model).get()[name])
     for one in (former, later):
         one.record.close()

@@ -8,10 +8,11 @@ import keras
 import numpy as np
 import pytest
 
+from workloads.common.weights import Weights
 from workloads.snake import networks
 from workloads.snake.a2c import ActorCritic
 from workloads.snake.inputs import OnePlane, Paths, SeenFromHead
-from workloads.snake.networks import build, judge, judge_any_number, named_weights, take_weights
+from workloads.snake.networks import build, judge, judge_any_number
 from workloads.snake.settings import Inputs, Network, Settings
 from workloads.snake.vector import VectorSnake
 
@@ -27,7 +28,7 @@ def uncompiled(network: Network, inputs: Inputs) -> keras.Model:
 
 
 def without_value_head(model: keras.Model) -> int:
-    return sum(array.size for name, array in named_weights(model).items() if not name.startswith("value/"))
+    return sum(array.size for name, array in Weights(model).get().items() if not name.startswith("value/"))
 
 
 def test_the_original_has_the_original_number_of_weights() -> None:
@@ -68,7 +69,7 @@ def test_files_of_weights_are_the_same_on_every_machine(
 ) -> None:
     monkeypatch.setattr(networks, "_has_gpu", lambda: gpu)
     monkeypatch.setattr(networks, "_multiplies_bfloat16", lambda: rounds)
-    weights = named_weights(build(network, inputs))
+    weights = Weights(build(network, inputs)).get()
     seen = {"dense_1/kernel": (284, 128)} if inputs == "paths" else {}
     assert {name: array.shape for name, array in weights.items()} == SAVED[network] | HEADS | seen
     assert {array.dtype for array in weights.values()} == {np.dtype(np.float32)}
@@ -102,7 +103,7 @@ def test_the_original_plays_as_keras_own_convolutions_would() -> None:
             convolution if layer.name == convolution.name else type(layer).from_config(layer.get_config())
         ),
     )
-    take_weights(plain, named_weights(model))
+    Weights(plain).set(Weights(model).get())
     frames = VectorSnake(40, 0).frames
     for ours, theirs in zip(judge(model, frames)[:2], judge(plain, frames)[:2], strict=True):
         np.testing.assert_allclose(ours, theirs, atol=0.02 * theirs.std())
@@ -113,7 +114,7 @@ def test_bfloat16_plays_the_same_policy(monkeypatch: pytest.MonkeyPatch) -> None
     for there in (True, False):
         monkeypatch.setattr(networks, "_multiplies_bfloat16", lambda there=there: there)
         models.append(build("original"))
-    take_weights(models[1], named_weights(models[0]))
+    Weights(models[1]).set(Weights(models[0]).get())
     rounded, exact = (judge(model, VectorSnake(40, 0).frames)[0] for model in models)
     assert rounded.dtype == exact.dtype == np.float32
     assert 0 < np.abs(rounded - exact).max() < 0.1 * exact.std()
@@ -179,7 +180,7 @@ def test_weights_go_from_one_network_into_another_of_its_kind(network: Network, 
     one, other = uncompiled(network, inputs), uncompiled(network, inputs)
     games = VectorSnake(3, 0)
     before, wanted = (judge(model, games.frames, games.hunger)[0] for model in (other, one))
-    take_weights(other, named_weights(one))
+    Weights(other).set(Weights(one).get())
     found = judge(other, games.frames, games.hunger)[0]
     assert np.abs(found - before).max() > 1e-3
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
@@ -187,16 +188,16 @@ def test_weights_go_from_one_network_into_another_of_its_kind(network: Network, 
 
 def test_named_weights_are_copies() -> None:
     model = build("small")
-    before = named_weights(model)
+    before = Weights(model).get()
     kept = {name: array.copy() for name, array in before.items()}
-    take_weights(model, {name: array + 1 for name, array in before.items()})
+    Weights(model).set({name: array + 1 for name, array in before.items()})
     for name, array in before.items():
         np.testing.assert_array_equal(array, kept[name])
 
 
 def test_weights_of_another_network_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="'small'"):
-        take_weights(build("small"), named_weights(build("original")))
+        Weights(build("small")).set(Weights(build("original")).get())
 
 
 @each_network

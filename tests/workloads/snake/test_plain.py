@@ -7,7 +7,8 @@ import keras
 import numpy as np
 import pytest
 
-from workloads.snake.networks import build, judge, named_weights, take_weights
+from workloads.common.weights import Weights
+from workloads.snake.networks import build, judge
 from workloads.snake.performer import player_of
 from workloads.snake.plain import PlainNetwork, rounded
 from workloads.snake.rules import CELLS, FRUIT, HEAD, MOVES, SIDE, Frames
@@ -18,8 +19,8 @@ from workloads.snake.vector import VectorSnake
 def model() -> keras.Model:
     model = build("small")
     random = np.random.default_rng(1)
-    weights = {name: array + random.normal(0, 0.1, array.shape) for name, array in named_weights(model).items()}
-    take_weights(model, {name: rounded(array.astype(np.float32)) for name, array in weights.items()})
+    weights = {name: array + random.normal(0, 0.1, array.shape) for name, array in Weights(model).get().items()}
+    Weights(model).set({name: rounded(array.astype(np.float32)) for name, array in weights.items()})
     return model
 
 
@@ -36,7 +37,7 @@ def frames() -> Frames:
 def test_it_judges_as_the_network_in_keras_but_for_rounding(model: keras.Model) -> None:
     boards = frames()
     np.testing.assert_allclose(
-        PlainNetwork(named_weights(model)).logits(boards), judge(model, boards)[0], atol=0.01, rtol=0.001
+        PlainNetwork(Weights(model).get()).logits(boards), judge(model, boards)[0], atol=0.01, rtol=0.001
     )
 
 

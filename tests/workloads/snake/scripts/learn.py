@@ -7,8 +7,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from workloads.common.weights import Weights
 from workloads.snake.a2c import ActorCritic
-from workloads.snake.networks import build, judge, named_weights, take_weights
+from workloads.snake.networks import build, judge
 from workloads.snake.rollout import Rollout
 from workloads.snake.settings import Settings
 
@@ -38,7 +39,7 @@ network, seen = sys.argv[1:]
 keras.utils.set_random_seed(1)
 random = np.random.default_rng(1)
 model = build(network, seen)  # type: ignore[arg-type]
-take_weights(model, named_weights(model))
+Weights(model).set(Weights(model).get())
 frames, hunger = random.integers(0, 4, (GAMES, 10, 10)).astype(np.uint8), np.zeros(GAMES, np.uint8)
 
 
