@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from workloads.common.digits import Digits
-from workloads.common.weights import Arrays, Vector, Weights
+from workloads.common.weights import Arrays, Weights
 from workloads.mnist_towers.devices import Devices
 from workloads.mnist_towers.network import build, losses
 from workloads.mnist_towers.settings import Settings
@@ -33,21 +33,11 @@ class Mirrored:
             self._optimizer = keras.optimizers.SGD(settings.learning_rate)
             self._optimizer.build(self._model.trainable_variables)
         self.weights = Weights(self._model)
-        self._differentiate = tf.function(self._sums, reduce_retracing=True)
         self._descend = tf.function(self._step, reduce_retracing=True)
 
     def step(self, batch: Digits) -> float:
         """Take a step down the gradient of the batch; return its mean loss before the step."""
         return float(self._first(self._descend(*self._parts(batch))))
-
-    def gradient(self, batch: Digits) -> tuple[Vector, float]:
-        """Return the gradient [size] of the batch's mean loss at the present weights, and that loss."""
-        loss, *gradients = (self._first(summed) for summed in self.summed(batch))
-        return np.concatenate([gradient.numpy().ravel() for gradient in gradients]), float(loss)
-
-    def summed(self, batch: Digits) -> list[Any]:
-        """Return the mean loss of the batch and the gradients of it, each with a value on every device."""
-        return list(self._differentiate(*self._parts(batch)))
 
     def score(self, test: Digits) -> float:
         """Return which part of the tested digits it knows."""
@@ -89,13 +79,6 @@ class Mirrored:
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(losses(self._model, images, labels)) / sum(self._sizes)
         return loss, tape.gradient(loss, self._model.trainable_variables)
-
-    def _sums(self, images: Any, labels: Any) -> Any:
-        def on_each(images: Any, labels: Any) -> Any:
-            loss, gradients = self._loss_and_gradients(images, labels)
-            return tf.distribute.get_replica_context().all_reduce("SUM", [loss, *gradients])
-
-        return self._strategy.run(on_each, (images, labels))
 
     def _step(self, images: Any, labels: Any) -> Any:
         def on_each(images: Any, labels: Any) -> Any:

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from workloads.common.digits import Digits
-from workloads.common.weights import Arrays, Vector, Weights
+from workloads.common.weights import Arrays, Weights
 from workloads.mnist_towers.devices import Devices, Placer, RoundRobin, placed_by, placer_of
 from workloads.mnist_towers.network import build, losses
 from workloads.mnist_towers.settings import Settings
@@ -39,11 +39,6 @@ class Towers:
                 with tf.device(variable.device):
                     variable.assign_sub(self._rate * gradient)
         return loss
-
-    def gradient(self, batch: Digits) -> tuple[Vector, float]:
-        """Return the gradient [size] of the batch's mean loss at the present weights, and that loss."""
-        gradients, loss = self.averaged(batch)
-        return np.concatenate([gradient.numpy().ravel() for gradient in gradients]), loss
 
     def averaged(self, batch: Digits) -> tuple[list[Any], float]:
         """Return the mean of the towers' gradients, on the host, and the mean loss.

@@ -55,6 +55,21 @@ def apart(found: NDArray[Any], expected: NDArray[Any]) -> float:
     return float(np.abs(found - expected).max() / np.abs(expected).max())
 
 
+def gradient_of(style: Towers | Mirrored, batch: Digits) -> tuple[NDArray[Any], float]:
+    """Return the gradient of the batch's mean loss, and that loss, of all towers together."""
+    if isinstance(style, Towers):
+        gradients, loss = style.averaged(batch)
+    else:
+
+        def on_each(images: Any, labels: Any) -> Any:
+            loss, gradients = style._loss_and_gradients(images, labels)
+            return tf.distribute.get_replica_context().all_reduce("SUM", [loss, *gradients])
+
+        summed = tf.function(lambda *parts: style._strategy.run(on_each, parts))(*style._parts(batch))
+        loss, *gradients = (style._first(one) for one in summed)
+    return np.concatenate([gradient.numpy().ravel() for gradient in gradients]), float(loss)
+
+
 def index(device: str) -> str:
     return device.rpartition("/device:")[2]
 
@@ -66,7 +81,7 @@ def results_of(style: Towers | Mirrored, batch: Digits) -> list[list[str]]:
     """
     if isinstance(style, Towers):
         return [[index(each.device) for each in (loss, *gradients)] for loss, gradients in style.of_each(batch)]
-    graph = style._differentiate.get_concrete_function(*style._parts(batch)).graph
+    graph = style._descend.get_concrete_function(*style._parts(batch)).graph
     products = [index(each.device) for each in graph.get_operations() if each.type in {"MatMul", "Conv2D"}]
     return [[device for device in products if device == tower] for tower in sorted(set(products))]
 
@@ -78,7 +93,7 @@ def measured(case: str, devices: Devices, batch: Digits) -> dict[str, object]:
     style = (Towers if of == "towers" else Mirrored)(settings, used, digits.PIXELS)
     before = style.weights.get_flat()
     expected = single(style.weights.get(), batch)
-    gradient, loss = style.gradient(batch)
+    gradient, loss = gradient_of(style, batch)
     told = style.step(batch)
     return {
         "gradient": apart(gradient, expected),
