@@ -85,7 +85,7 @@ def link(relayed: tuple[Host, Host, Relay]) -> Relay:
 @pytest.fixture
 def training(relayed: tuple[Host, Host, Relay], keys: Path) -> Iterator[Training]:
     here, there, _ = relayed
-    one = Training(here, there, keys, every_s=0.01)
+    one = Training(here, there, keys, every_s=0.05)
     try:
         until(lambda: all(one.used().get(name, 0) > 5 for name in (*LOCAL, *REMOTE)), "all six feed the learner")
         yield one

@@ -22,7 +22,6 @@ from tests.stress.plugin import ENDS, FAILURES
 ROOT: Final = Path(__file__).parent.parent.parent
 SIDE: Final = str((os.cpu_count() or 1) + 8)  # more than `make test` has: the loops take their part
 SIDE_BY_SIDE: Final = ("-n", SIDE, "--dist", "worksteal")
-LOOPS: Final = 2
 BUSY: Final = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    for _ in range(10**6): pass"
 ENDS_WITHIN_S: Final = 120.0
 NO_TESTS: Final = 5
@@ -52,7 +51,7 @@ def main() -> int:
     began, status = time.monotonic(), 0
     print(f"output: {logs}", flush=True)
     try:
-        with busy_loops(LOOPS):
+        with busy_loops(typed.loops):
             for number in range(typed.rounds):
                 rounds.append(Round(number + 1, typed.seed + number, {}, []))
                 run_round(rounds[-1], typed.paths, logs)
@@ -73,6 +72,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("paths", nargs="*", metavar="PATH", help="which tests; all if there is none")
     seed = random.SystemRandom().randrange(1_000_000)
     parser.add_argument("--seed", type=int, default=seed, help="of the first round; each later one adds 1")
+    parser.add_argument("--loops", type=int, default=2, metavar="N", help="how many busy loops run beside [default: 2]")
     return parser.parse_intermixed_args()
 
 

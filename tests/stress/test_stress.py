@@ -11,7 +11,7 @@ import pytest
 
 from gpusched.linux.processes import Process, below, command_line, start_time
 from tests.patience import until
-from tests.stress.__main__ import LOOPS, ROOT
+from tests.stress.__main__ import ROOT
 
 pytestmark = pytest.mark.slow
 SCRIPT = ROOT / "scripts" / "stress-tests"
@@ -56,7 +56,7 @@ def living(processes: list[Process]) -> list[Process]:
 def test_the_table_names_what_failed_and_what_died_of_what(tmp_path: Path) -> None:
     path = tmp_path / "test_troubled.py"
     path.write_text(TROUBLED)
-    with start(tmp_path, "1", "--seed", "7", str(path)) as process:
+    with start(tmp_path, "1", "--seed", "7", "--loops", "0", str(path)) as process:
         told, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     assert "rounds: 1, tests that failed: 3" in told
@@ -76,7 +76,7 @@ def test_tests_that_depend_on_each_other_are_found_by_a_seed(tmp_path: Path) -> 
 def test_ctrl_c_ends_the_tests_and_the_busy_loops(tmp_path: Path) -> None:
     path, runs = tmp_path / "test_waits.py", tmp_path / "runs"
     path.write_text(f"import time\n\ndef test_waits():\n    open({str(runs)!r}, 'w').close()\n    time.sleep(1000)\n")
-    with start(tmp_path, "1", str(path)) as process:
+    with start(tmp_path, "1", "--loops", "1", str(path)) as process:
         until(runs.exists, "the test runs")
         left = below(process.pid)
         process.send_signal(signal.SIGINT)
@@ -89,12 +89,12 @@ def test_ctrl_c_ends_the_tests_and_the_busy_loops(tmp_path: Path) -> None:
 def test_the_busy_loops_end_also_where_the_script_is_killed(tmp_path: Path) -> None:
     path, runs = tmp_path / "test_waits.py", tmp_path / "runs"
     path.write_text(f"import time\n\ndef test_waits():\n    open({str(runs)!r}, 'w').close()\n    time.sleep(1000)\n")
-    with start(tmp_path, "1", str(path)) as process:
+    with start(tmp_path, "1", "--loops", "1", str(path)) as process:
         until(runs.exists, "the test runs")
         started = below(process.pid)
         loops = [one for one in started if "getppid" in command_line(one.pid)]
         process.kill()
-    assert len(loops) == LOOPS
+    assert len(loops) == 1
     try:
         until(lambda: not living(loops), "none of the loops is left")
     finally:
