@@ -47,7 +47,8 @@ class Host:
         return str(json.loads(queued.stdout)["id"])
 
     def job(self, job: str) -> Any:
-        return json.loads(self.command.run("ps", "--json", job).stdout)["jobs"][0]
+        (found,) = self.command.jobs(job).values()
+        return found
 
     def works(self, job: str) -> None:
         """Have a device that works until the job runs."""
@@ -133,7 +134,7 @@ def test_since_when_a_job_is_idle_outlives_the_daemon_and_is_one_event(busy_host
 
 def test_a_command_in_the_foreground_ends_with_the_reason_on_its_stderr(busy_host: Host) -> None:
     run = busy_host.command.start("run", "--idle-end", "2s", "--", "sleep", "600")
-    until(lambda: json.loads(busy_host.command.run("ps", "--json").stdout)["jobs"], "it is there")
+    until(busy_host.command.jobs, "it is there")
     busy_host.device.change(QUIET)
     output, _ = run.communicate(timeout=PATIENCE_S)
     assert run.returncode != 0
