@@ -50,8 +50,7 @@ class Logs:
     ) -> None:
         self._directory, self._report = directory, report
         self._begins: dict[str, int] = {}
-        self._cap = cap
-        self._holes = dict.fromkeys(names if cap else (), 0)
+        self._cap, self._names = cap, list(names) if cap else []
 
     def streams(self, replica: str, attempt: int, unix: float) -> Streams:
         """Return /dev/null and twice the replica's log, with a line between the attempts, or /dev/null."""
@@ -94,25 +93,20 @@ class Logs:
     def trim(self) -> None:
         """Cut the logs that have grown beyond the cap (log_cut.py); one that cannot be cut is left alone from then on.
 
-        Of all others it costs one call each, to see their sizes.
+        Of logs that never were too large it costs one call each, to see their sizes.
         """
-        for name, hole in list(self._holes.items()):
+        for name in list(self._names):
             path = self._directory.log(name)
             try:
-                size = path.lstat().st_size
-                if size - hole <= self._cap:
-                    continue
-                cut = cut_log(path, self._cap)
+                cut = cut_log(path, self._cap) if path.lstat().st_size > self._cap else None
             except FileNotFoundError:
                 continue
             except OSError as error:
-                del self._holes[name]
+                self._names.remove(name)
                 self._report(f"{path} is not cut, and grows: {error.strerror}")
                 continue
-            if cut is not None:
-                self._holes[name] = cut.hole
-                if cut.moved and name in self._begins:
-                    self._begins[name] = 0  # of an earlier attempt's lines some may be taken for the latest one's
+            if cut is not None and cut.moved and name in self._begins:
+                self._begins[name] = 0  # of an earlier attempt's lines some may be taken for the latest one's
 
 
 class AttachedStreams:

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from gpusched.engines.cluster.node_recorder import NodeRecorder, announce
 from gpusched.execution.directory import JobDirectory, complete
@@ -84,12 +85,15 @@ def test_what_replicas_write_and_report_lies_where_that_of_a_local_job_lies(tmp_
     assert (job / "progress.jsonl").read_text() == '{"step": 1}\n'
 
 
-def test_what_nodes_write_is_cut_where_it_is_more_than_a_log_may_hold(tmp_path: Path) -> None:
+@pytest.mark.parametrize("emptied", [False, True])
+def test_what_nodes_write_is_cut_where_it_is_more_than_a_log_may_hold(tmp_path: Path, emptied: bool) -> None:
     directory = JobDirectory(a_directory(tmp_path))
     directory.write_spec(msgspec.structs.replace(job(replica("actor.3")), log_cap_mib=4))
     with NodeRecorder(tmp_path, 0, 1) as ledger:
-        for _ in range(9 * HEAD // (1 << 16)):
-            ledger.take(LogPart(replica="actor.3", text="x" * 65_535 + "\n"))
+        for mib in (15, 9) if emptied else (9,):
+            directory.log("actor.3").write_bytes(b"")
+            for _ in range(mib * HEAD // (1 << 16)):
+                ledger.take(LogPart(replica="actor.3", text="x" * 65_535 + "\n"))
     with directory.log("actor.3").open("rb") as file:
         assert read_cut(file.fileno()) is not None
     assert directory.log("actor.3").stat().st_blocks * 512 <= 4 * HEAD

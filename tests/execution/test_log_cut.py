@@ -179,6 +179,19 @@ def test_a_supervisor_cuts_the_logs_that_are_too_large_unless_there_is_no_cap(
     assert reports == []
 
 
+def test_a_log_that_somebody_emptied_is_cut_when_it_is_too_large_again(tmp_path: Path) -> None:
+    directory, logs = logs_of(tmp_path, pytest.fail, CAP)
+    path = directory.log("actor.0")
+    append(path, lines(0, 4 * CAP))
+    logs.trim()
+    os.truncate(path, 0)
+    logs.trim()
+    append(path, lines(0, 3 * CAP))
+    logs.trim()
+    with path.open("rb") as file:
+        assert read_cut(file.fileno()) == LogCut(9 * HEAD)
+
+
 def test_a_log_that_cannot_be_cut_is_reported_once_and_the_next_one_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

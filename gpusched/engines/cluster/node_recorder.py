@@ -44,7 +44,7 @@ class NodeRecorder:
         self._incarnation = incarnation
         self.refused: Refused | None = None
         self._rest = b""
-        self._cap, self._holes = _cap_of(self._directory), dict[str, int]()
+        self._cap = _cap_of(self._directory)
         self._last: NodeStatus | None = None
         make_private(self._path.parent)
         self._last = self._written()
@@ -112,9 +112,8 @@ class NodeRecorder:
         """Add to a log, and cut it if it has grown beyond the job's cap. Raises OSError."""
         path = self._directory.log(name)
         append_regular(path, text)
-        if self._cap and path.lstat().st_size - self._holes.get(name, 0) > self._cap:
-            cut = cut_log(path, self._cap)
-            self._holes[name] = 0 if cut is None else cut.hole
+        if self._cap and path.lstat().st_size > self._cap:
+            cut_log(path, self._cap)
 
     def _write(self, update: NodeStatus) -> None:
         replicas = tuple(
