@@ -17,8 +17,9 @@ from gpusched.attached.group_witness import GroupWitness
 from gpusched.errors import GpuschedError
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.guard_lock import has_begun
-from gpusched.execution.orders import Order, PassedOnOrder, StopOrder, give
+from gpusched.execution.orders import PassedOnOrder, give
 from gpusched.execution.relatives import is_supervisor_above
+from gpusched.execution.start import stop
 from gpusched.linux.processes import descendants, halted, inherited, start_time
 from gpusched.model.status import REPLICA_TERMINAL, ExitReason, JobState, JobStatus
 
@@ -120,11 +121,8 @@ class Attached:
         if status is not None and status.replicas and self._interrupts > 1:
             pid = status.replicas[0].pid
             if pid is not None and start_time(pid) is None:
-                self._order(status, StopOrder(message="stopped by a second Ctrl-C", kill=True))
-
-    def _order(self, status: JobStatus, order: Order) -> None:
-        with suppress(GpuschedError):  # it is over, or its disk is full
-            give(status, order)
+                with suppress(GpuschedError):  # it is over
+                    stop(status, "stopped by a second Ctrl-C", kill=True)
 
     def _await_halt(self) -> None:
         """Let the command halt first: a shell takes its terminal back as soon as we have, and both would read it."""
@@ -176,7 +174,8 @@ class Attached:
             try:
                 if self._is_ours(command.pid):
                     if number in _LEAVING:  # before the signal: the supervisor is to know it when the command ends
-                        self._order(status, PassedOnOrder())
+                        with suppress(GpuschedError):  # it is over, or its disk is full
+                            give(status, PassedOnOrder())
                     signal.pidfd_send_signal(descriptor, number)
             finally:
                 os.close(descriptor)

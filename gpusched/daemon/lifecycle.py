@@ -21,7 +21,6 @@ from gpusched.execution.directory import JobDirectory
 from gpusched.execution.expand import job_socket
 from gpusched.execution.guard_lock import has_begun
 from gpusched.execution.lease_usage import of_job
-from gpusched.execution.orders import StopOrder, give
 from gpusched.execution.read_jobs import is_alive, whole, without_supervisor
 from gpusched.execution.start import has_exited, stop, why_not_started
 from gpusched.linux.files import remove_tree
@@ -163,12 +162,8 @@ def order_stop(state: DaemonState, job: Job, *, kill: bool) -> None:
         return
     if kill:
         state.kill_by[job.id] = time.monotonic() + _KILL_PATIENCE_S
-    with suppress(NotFound):
-        try:
-            give(status, StopOrder(message=STOPPED, kill=kill))
-        except HostFault:  # such as a full disk: a signal orders the same, but does not name its sender
-            with suppress(HostFault):
-                stop(status, kill=kill)
+    with suppress(NotFound, HostFault):
+        stop(status, STOPPED, kill=kill)
 
 
 def force_kills(state: DaemonState, now: float) -> None:

@@ -60,10 +60,10 @@ class Local:
 
     def cancel(self, *, kill: bool) -> bool:
         """Ask its supervisor to end it."""
-        from gpusched.execution.orders import StopOrder, give
+        from gpusched.execution.start import stop
 
         try:
-            give(self.status(), StopOrder(kill=kill))
+            stop(self.status(), kill=kill)
         except NotFound:  # it has just ended by itself
             return True
         except HostFault:

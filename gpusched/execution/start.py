@@ -20,13 +20,13 @@ from gpusched.errors import HostFault, NotFound, StillRuns
 from gpusched.execution.directory import JobDirectory, initial_status
 from gpusched.execution.guard_lock import BEGUN, guard_lock
 from gpusched.execution.orders import StopOrder, give
-from gpusched.execution.read_jobs import START_PATIENCE_S, is_alive
+from gpusched.execution.read_jobs import START_PATIENCE_S
 from gpusched.execution.spec import JobSpec
 from gpusched.interpreter import own_command
 from gpusched.linux.processes import seconds_since_boot, start_time, wake
 from gpusched.linux.regular_files import NotRegularError, last_lines, open_regular
 from gpusched.model.job import ProcessIdentity
-from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
+from gpusched.model.status import JobState, JobStatus
 
 __all__ = [
     "abandon",
@@ -191,25 +191,28 @@ def write_environ(directory: JobDirectory, environ: Mapping[str, str]) -> None:
             file.write(content)
 
 
-def stop(job: JobStatus, *, kill: bool = False) -> None:
-    """Ask a job to stop: SIGTERM to its replicas, SIGKILL after its grace. A second request kills them at once.
+def stop(job: JobStatus, message: str = "stopped on request", *, kill: bool = False) -> None:
+    """Ask a job to stop: SIGTERM to its replicas, SIGKILL after its grace or, with `kill`, at once.
 
-    `kill` is both requests, by signals of two kinds: two of one kind that wait for a process are one. Where the job's
-    status cannot be read, so that its pid is unknown, an order does the same. It returns at once; the job's status
+    `message` names who wants it. Where that cannot be written, as on a full disk, signals ask for the same without it;
+    `kill` is two of two kinds, as two of one kind that wait for a process are one. It returns at once; the job's status
     shows when it is over. Raises NotFound if the job is over or has no supervisor, and HostFault.
     """
-    pid = job.supervisor_pid
-    if pid is None:
-        give(job, StopOrder(kill=kill))
-        return
-    if job.state in JOB_TERMINAL or not is_alive(job):
-        raise NotFound(f"{job.id} is not running: it is {job.state}", "see `gpusched status` for the jobs that are")
+    try:
+        give(job, StopOrder(message=message, kill=kill))
+    except HostFault:
+        if job.supervisor_pid is None:
+            raise
+        _signal_stop(job, job.supervisor_pid, kill=kill)
+
+
+def _signal_stop(job: JobStatus, pid: int, *, kill: bool) -> None:
     try:
         for number in (signal.SIGTERM, signal.SIGINT)[: 1 + kill]:
             os.kill(pid, number)
         wake(pid)
     except ProcessLookupError:
-        raise NotFound(f"{job.id} has just ended", "see `gpusched status`") from None
+        raise NotFound(f"{job.id} has just ended", "see `gpusched ps`") from None
     except PermissionError:
         raise HostFault(f"{job.id} belongs to another user", "ask its owner to stop it") from None
 

@@ -292,9 +292,9 @@ def test_a_second_request_kills_what_a_wrapper_has_left_at_once(host: Host, save
     one = host.start(command(argv), leader="command", stop_grace_s=LONG)
     savers.wait_for("ready")
 
-    one.stop()
+    os.kill(one.supervisor, signal.SIGTERM)
     savers.wait_for("asked")
-    one.stop()
+    os.kill(one.supervisor, signal.SIGTERM)
 
     assert one.wait_ended().message == "stopped on request", "nobody killed it because its grace was over"
     assert savers.found("saved") == []

@@ -37,8 +37,8 @@ from gpusched.engines.slurm.script import FORMAT, STOP_ASKED, HeadOrder, batch_s
 from gpusched.errors import GpuschedError, HostFault, exit_code_of
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.nodes import beat_file, call_silent, read_node
-from gpusched.execution.orders import StopOrder, give
 from gpusched.execution.read_jobs import read_job
+from gpusched.execution.start import stop
 from gpusched.linux.files import replace_file
 from gpusched.linux.regular_files import last_lines, read_regular
 from gpusched.model.cluster_job import ClusterJob
@@ -226,7 +226,7 @@ def main() -> int:
 def _cancel_job(directory: JobDirectory, requests: Requests) -> None:
     """Have this process's own supervisor call the job cancelled, as it was in Slurm."""
     with suppress(GpuschedError):
-        give(read_job(directory.path), StopOrder(message="cancelled in Slurm (scancel)"))
+        stop(read_job(directory.path), "cancelled in Slurm (scancel)")
         deadline = time.monotonic() + _OBEYED_WITHIN_S
         while not requests.count and time.monotonic() < deadline:
             time.sleep(0.05)
