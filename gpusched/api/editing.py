@@ -8,7 +8,7 @@ from gpusched.api.plan_arguments import require_known
 from gpusched.api.queue import Change, Submitted
 from gpusched.api.selecting import linked, only, selected, waiting
 from gpusched.api.validation import SomeJobs, require_ids, require_one
-from gpusched.control.messages import Edit, Rerun
+from gpusched.control.messages import Done, Edit, Rerun
 from gpusched.errors import UsageError
 from gpusched.execution.submission import outer_environment, unencodable
 from gpusched.linux.attributes import current_attributes
@@ -42,7 +42,7 @@ def edit(ids: SomeJobs, *, settings: Settings | None = None, **given: Unpack[Cha
         found = waiting(link, names)
         if len(found) > _MOST_AT_ONCE:  # all or none, in one message
             raise UsageError(f"{len(found)} jobs are too many to be changed at once", f"at most {_MOST_AT_ONCE}")
-        return Change(link.done(Edit(ids=found, change=change)), link.jobs(found))
+        return Change(link.ask(Edit(ids=found, change=change), Done).report, link.jobs(found))
 
 
 @with_arguments(ChangeArguments)

@@ -19,7 +19,7 @@ from gpusched.api.commands import command_submission, with_preload
 from gpusched.api.plan_arguments import require_known
 from gpusched.api.validation import require_type
 from gpusched.calls import calls_of, cancel_call, is_begun, read_result, result_of, write_call
-from gpusched.control.messages import Extend, Stop
+from gpusched.control.messages import Done, Extend, Stop
 from gpusched.errors import GpuschedError, JobFailed, NotFound, UsageError
 from gpusched.execution.daemon_link import Link
 from gpusched.execution.start import this_process
@@ -183,11 +183,11 @@ class _Pending:
                     self._changed.clear()
                     self._send(link)
                     if self._interrupted and not self._stopped:
-                        link.done(Stop(ids=(self._id,), why="Ctrl-C ended the program that it belongs to"))
+                        link.ask(Stop(ids=(self._id,), why="Ctrl-C ended the program that it belongs to"), Done)
                         self._stopped = True
                     rest_s = _POLL_S if self._settle(link) else min(_IDLE_S, rest_s * _SLOWER)
                     self._changed.wait(rest_s)
-                link.done(Extend(id=self._id, count=self._needed, close=True))
+                link.ask(Extend(id=self._id, count=self._needed, close=True), Done)
         except BaseException as error:  # noqa: BLE001 (no future may wait for a thread that has ended)
             self.failed = error if isinstance(error, GpuschedError) else JobFailed(f"{self._id}: {error!r}", "")
             self._fail_all(self.failed)
@@ -206,7 +206,7 @@ class _Pending:
     def _send(self, link: Link) -> None:
         if self._known < self._count:
             count = self._count
-            link.done(Extend(id=self._id, count=count))
+            link.ask(Extend(id=self._id, count=count), Done)
             self._known = count
 
     def _waiting(self) -> list[JobFuture[Any]]:

@@ -73,8 +73,8 @@ def change_group(
         change["at_most"] = _limit(at_most)
     if not change:
         raise UsageError(f"there is nothing to change of {name}", "give at_most or paused")
-    with Link(settings or queue_settings(os.environ), starts=True) as link:
-        return _as_values(link.groups(ChangeGroup(name=name, change=GroupChange(**change))))[0]
+    request = ChangeGroup(name=name, change=GroupChange(**change))
+    return _asked(request, settings or queue_settings(os.environ))[0]
 
 
 def group_names(begin: str = "") -> list[str]:
@@ -106,9 +106,7 @@ def _limit(at_most: int | str) -> int | None:
 
 
 def _asked(request: "ListGroups | ChangeGroup", settings: Settings) -> tuple[Group, ...]:
-    with Link(settings, starts=True, lasting=True) as link:
-        return _as_values(link.groups(request))
+    from gpusched.control.messages import Groups
 
-
-def _as_values(found: tuple[GroupStatus, ...]) -> tuple[Group, ...]:
-    return tuple(Group(**msgspec.structs.asdict(group)) for group in found)
+    with Link(settings, starts=True) as link:
+        return tuple(Group(**msgspec.structs.asdict(group)) for group in link.ask(request, Groups).groups)

@@ -86,17 +86,19 @@ def _remove(link: Link, ids: Iterable[str], settings: Settings, *, keep_results:
 
     An array goes after its members, which are not named in the answer.
     """
+    from gpusched.control.messages import Remove, Removed
+
     removed: list[str] = []
     kept: dict[str, str] = {}
     left: tuple[str, ...] = ()
     for part in in_parts(tuple(ids), _AT_A_TIME):
-        done = link.remove(part, keep_results=keep_results)
+        done = link.ask(Remove(ids=part, keep_results=keep_results), Removed)
         for array in done.arrays:
             members = link.select(Selection(names=(f"{array}[]",)))
             rest = _remove(link, members, settings, keep_results=keep_results).kept
             kept |= rest
             if not rest:
-                last = link.remove((array,), keep_results=keep_results)
+                last = link.ask(Remove(ids=(array,), keep_results=keep_results), Removed)
                 removed += last.ids
                 kept |= last.kept
         removed += done.ids

@@ -175,7 +175,7 @@ def stop(
 
     It returns before they have ended (see as_completed); a job that has ended stays as it is.
     """
-    from gpusched.control.messages import Stop
+    from gpusched.control.messages import Done, Stop
 
     names, settings = require_ids(ids, "ids"), settings or queue_settings(os.environ)
     if bool(names) == everything:
@@ -184,8 +184,8 @@ def stop(
         found = jobs_of(link, names) if names or has_jobs(settings) else ()
         ids = tuple(job.id for job in found) if names else ()
         if everything:
-            return Change(link.done(Stop(everything=True, kill=kill)), found) if found else Change()
-        parts = (link.done(Stop(ids=part, kill=kill)) for part in in_parts(ids))
+            return Change(link.ask(Stop(everything=True, kill=kill), Done).report, found) if found else Change()
+        parts = (link.ask(Stop(ids=part, kill=kill), Done).report for part in in_parts(ids))
         return Change(tuple(chain.from_iterable(parts)), found)
 
 
@@ -206,9 +206,11 @@ def why(job: SomeJobs, *, settings: Settings | None = None) -> Why:
 
     The daemon plays the queue on for that, for up to 2 seconds. Raises UsageError for several jobs.
     """
+    from gpusched.control.messages import Explain, Explained
+
     name = require_one(job, "job")
     with linked(settings or queue_settings(os.environ), (name,)) as link:
-        found = link.explained(only(name, selected(link, (name,), _SEVERAL)))
+        found = link.ask(Explain(id=only(name, selected(link, (name,), _SEVERAL))), Explained).why
     return Why(**msgspec.structs.asdict(found))
 
 
@@ -234,14 +236,14 @@ def job_ids(begin: str = "") -> list[str]:
 
 def _hold(ids: SomeJobs, settings: Settings | None, *, held: bool) -> Change:
     """Hold or release jobs. Raises UsageError for none, by which all jobs would be meant."""
-    from gpusched.control.messages import Hold
+    from gpusched.control.messages import Done, Hold
 
     names = require_ids(ids, "ids")
     if not names:
         raise UsageError("no job is named", "name one or more")
     with linked(settings or queue_settings(os.environ), names) as link:
         ids = waiting(link, names)
-        parts = (link.done(Hold(ids=part, held=held)) for part in in_parts(ids))
+        parts = (link.ask(Hold(ids=part, held=held), Done).report for part in in_parts(ids))
         return Change(tuple(chain.from_iterable(parts)), link.jobs(ids))
 
 
@@ -250,7 +252,7 @@ def _ends(left: list[str], deadline: float | None, settings: Settings) -> Iterat
 
     with linked(settings, left) as link:
         left = list(selected(link, left)) if left else []
-        found = _so_far(link, left)
+        found = _ended(link, left)
         while True:
             for job in found:
                 if job.state in JOB_TERMINAL and job.id in left:
@@ -263,11 +265,14 @@ def _ends(left: list[str], deadline: float | None, settings: Settings) -> Iterat
             if rest <= 0:
                 goes_on = ", ".join(f"{job.id} is {job.state}" for job in found if job.id in left)
                 raise TimedOut(f"the time is up: {goes_on}", "the jobs go on; see gpusched ps --why")
-            found = link.ended(left[:1], rest)
+            found = _ended(link, left[:1], rest)
             if len(left) > 1:
-                found = _so_far(link, left)
+                found = _ended(link, left)
 
 
-def _so_far(link: Link, ids: Sequence[str]) -> "tuple[JobStatus, ...]":
-    """Return the jobs as they are; one whose supervisor alone has ended it is not over before its guard is gone."""
-    return tuple(chain.from_iterable(link.ended(part, 0.0) for part in in_parts(ids, _ASKED_AT_ONCE)))
+def _ended(link: Link, ids: Sequence[str], wait_s: float = 0.0) -> "tuple[JobStatus, ...]":
+    """Return the jobs once all have ended, or after `wait_s`; one whose supervisor ended it has a guard for a while."""
+    from gpusched.control.messages import Await, Jobs
+
+    parts = in_parts(ids, _ASKED_AT_ONCE)
+    return tuple(job for part in parts for job in link.ask(Await(ids=part, wait_s=wait_s), Jobs).jobs)

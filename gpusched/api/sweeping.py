@@ -18,7 +18,7 @@ from gpusched.api.queue import submit as submit_to_queue
 from gpusched.api.selecting import linked, only, selected
 from gpusched.api.validation import SomeJobs, require_list, require_one, require_type
 from gpusched.api.workloads import Options, WorkloadName, named_workload, own_options
-from gpusched.control.messages import Resume
+from gpusched.control import messages
 from gpusched.errors import UsageError
 from gpusched.execution.submission import outer_environment, unencodable
 from gpusched.linux.attributes import current_attributes
@@ -104,12 +104,12 @@ def resume(array: SomeJobs, *, settings: Settings | None = None) -> Submitted:
     """
     name = require_one(array, "array")
     with linked(settings or load_settings(os.environ), (name,)) as link:
-        request = Resume(
+        request = messages.Resume(
             id=only(name, selected(link, (name,), _SEVERAL)),
             environ=outer_environment(),
             attributes=current_attributes(),
         )
-        return Submitted(link.resume(request), tuple(unencodable(os.environ)))
+        return Submitted(link.ask(request, messages.Submitted).job, tuple(unencodable(os.environ)))
 
 
 def _of_command(

@@ -7,6 +7,7 @@ from typing import Final
 from gpusched.api.selecting import Since, linked, moment_of, selected
 from gpusched.api.validation import SomeJobs, require_ids
 from gpusched.errors import UsageError
+from gpusched.execution.daemon_link import in_parts
 from gpusched.execution.listing import has_jobs
 from gpusched.model.selection import MOST_ENDED_SELECTED
 from gpusched.model.usage import RoleUsage
@@ -56,7 +57,10 @@ def usage(jobs: SomeJobs | None = None, *, since: Since | None = None, settings:
     moment = 0.0 if names and since is None else moment_of(_LATELY if since is None else since, "since")
     if not names and not has_jobs(settings):
         return UsageReport((), named=False)
+    from gpusched.control.usage_messages import ListUsage, Usages
+
     with linked(settings, names) as link:
         ids = selected(link, names, MOST_ENDED_SELECTED) if names else ()
-        rows = link.usage(ids, moment) if ids or not names else ()
-    return UsageReport(rows, named=bool(names))
+        parts = [()] if not names else in_parts(ids)
+        rows = [row for part in parts for row in link.ask(ListUsage(ids=part, since=moment), Usages).rows]
+    return UsageReport(tuple(rows), named=bool(names))

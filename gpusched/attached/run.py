@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Final, NamedTuple
 
 from gpusched.attached.command import Attached, exit_code, signals_kept
-from gpusched.control.messages import Stop, TurnIs
+from gpusched.control.messages import Done, Stop, Turn, TurnIs
 from gpusched.errors import GpuschedError, HostFault, JobFailed
 from gpusched.execution.daemon_link import Link
 from gpusched.execution.directory import JobDirectory
@@ -73,7 +73,7 @@ def _await_turn(link: Link, job: str, waits: Waits) -> TurnIs:
     wait_s = _FIRST_WAIT_S
     try:
         while True:
-            turn = link.turn(job, wait_s)
+            turn = link.ask(Turn(id=job, wait_s=wait_s), TurnIs)
             if turn.come or turn.job.state in JOB_TERMINAL:
                 return turn
             waits(turn.job)
@@ -149,4 +149,5 @@ def _asked_to_leave() -> Iterator[list[int]]:
 def _take_back(link: Link, job: str) -> None:
     """Take a job that does not run out of the queue; a daemon that is away sees by itself that we are gone."""
     with suppress(GpuschedError):
-        link.done(Stop(ids=(job,), kill=True, why="its command was ended, as by Ctrl-C, before it could start"))
+        why = "its command was ended, as by Ctrl-C, before it could start"
+        link.ask(Stop(ids=(job,), kill=True, why=why), Done)

@@ -110,7 +110,7 @@ class Client:
             if not is_locked(self._settings):
                 raise _no_daemon(self._settings)
             if time.monotonic() > deadline:
-                raise self._silence(patience_s)
+                raise NoDaemon(*self._silence(patience_s))
             time.sleep(_RETRY_S)
         self._daemon = daemon
         private_directory(self._settings.runtime_dir)  # requests may hold secrets
@@ -126,7 +126,7 @@ class Client:
         while True:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise self._silence(patience_s)
+                raise Unanswered(*self._silence(patience_s), gone=False)
             if not self._socket.poll(1000 * min(left, _POLL_EVERY_S)):
                 raise_if_interrupted()
                 self._require_the_same()
@@ -141,13 +141,11 @@ class Client:
         if now is None or (now and self._daemon and now != self._daemon):
             raise Unanswered("the daemon ended before it answered", "see what it has done: gpusched ps", gone=True)
 
-    def _silence(self, patience_s: float) -> Unanswered:
+    def _silence(self, patience_s: float) -> tuple[str, str]:
+        """Return what is wrong with a daemon that is there and does not answer, and what to do."""
         pid = listener(self._path) or daemon_pid(self._settings)
-        return Unanswered(
-            f"the daemon (process {pid}) does not answer within {patience_s:g} s",
-            "jobs go on; end it with: gpusched daemon stop --kill",
-            gone=False,
-        )
+        problem = f"the daemon (process {pid}) does not answer within {patience_s:g} s"
+        return problem, "jobs go on; end it with: gpusched daemon stop --kill"
 
 
 def connect_or_start(settings: Settings) -> Client:

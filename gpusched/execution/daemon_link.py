@@ -12,23 +12,10 @@ from gpusched.settings import Settings
 
 if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes its time
     from gpusched.control.client import Client
-    from gpusched.control.messages import (
-        Answer,
-        ChangeGroup,
-        ListGroups,
-        Removed,
-        Request,
-        Rerun,
-        Resume,
-        Submit,
-        TurnIs,
-    )
+    from gpusched.control.messages import Answer, Request, Rerun, Submit
     from gpusched.model.job import Submission
-    from gpusched.model.queue_group import GroupStatus
     from gpusched.model.selection import Selection
     from gpusched.model.status import JobStatus
-    from gpusched.model.usage import RoleUsage
-    from gpusched.model.why import Why
 
 __all__ = ["Link", "in_parts"]
 
@@ -86,12 +73,6 @@ class Link:
 
         return self._taken(replace(request, token=os.urandom(16).hex()))
 
-    def resume(self, request: "Resume") -> "JobStatus":
-        """Queue an array again that has ended, and return it as it is then; see messages.Resume."""
-        from gpusched.control.messages import Submitted
-
-        return self._ask(request, Submitted).job
-
     def _taken(self, request: "Submit | Rerun") -> "JobStatus":
         from gpusched.control.client import Unanswered
         from gpusched.control.messages import Submitted
@@ -99,26 +80,16 @@ class Link:
         deadline = None
         while True:
             try:
-                self._connected().connect()
-            except GpuschedError as error:
-                if deadline is None:
+                return self.ask(request, Submitted).job
+            except (NoDaemon, HostFault) as error:
+                gone, now = error.gone if isinstance(error, Unanswered) else None, time.monotonic()
+                if deadline is None and gone is None:
                     raise
-                if time.monotonic() > deadline:
-                    raise _perhaps_queued(error) from None
-                time.sleep(_AGAIN_S)
-                continue
-            try:
-                return self._ask(request, Submitted).job
-            except Unanswered as error:
-                now = time.monotonic()
                 deadline = deadline or now + _SUBMITTED_AGAIN_S
-                if not error.gone or now > deadline:
+                if gone is False or now > deadline:
                     raise _perhaps_queued(error) from None
                 self.close()
-            except (NoDaemon, HostFault) as error:  # such as a newer one, or one whose disk is full
-                if deadline is None:
-                    raise
-                raise _perhaps_queued(error) from None
+                time.sleep(_AGAIN_S)
 
     def jobs(self, ids: Sequence[str] = (), ended: int = 0) -> tuple["JobStatus", ...]:
         """Return the jobs `ids`, or all that live and the `ended` latest of the others."""
@@ -126,10 +97,10 @@ class Link:
 
         if len(ids) > MOST_ENDED:
             return tuple(job for part in in_parts(ids, MOST_ENDED) for job in self.jobs(part))
-        found = self._ask(ListJobs(ids=tuple(ids), ended=min(ended, MOST_ENDED)), Jobs).jobs
+        found = self.ask(ListJobs(ids=tuple(ids), ended=min(ended, MOST_ENDED)), Jobs).jobs
         by_id, skip = {job.id: job for job in found}, MOST_ENDED
         while found and skip < ended and not ids:
-            found = self._ask(ListJobs(ended=min(ended - skip, MOST_ENDED), skip=skip), Jobs).jobs
+            found = self.ask(ListJobs(ended=min(ended - skip, MOST_ENDED), skip=skip), Jobs).jobs
             for job in found:  # what ends meanwhile moves the others on: some come twice, and none is left out
                 by_id.setdefault(job.id, job)
             skip += MOST_ENDED
@@ -142,52 +113,10 @@ class Link:
         for name in jobs.names:
             if not 0 < len(name) <= _LONGEST_NAME:
                 raise NotFound(f"there is no job {name[:_LONGEST_NAME]!r}", "see `gpusched ps --all`")
-        return self._ask(Select(jobs=jobs), Selected).ids
+        return self.ask(Select(jobs=jobs), Selected).ids
 
-    def usage(self, ids: Sequence[str], since: float) -> tuple["RoleUsage", ...]:
-        """Return what jobs used; see messages.ListUsage."""
-        from gpusched.control.usage_messages import ListUsage, Usages
-
-        parts = in_parts(ids) if ids else [()]
-        return tuple(row for part in parts for row in self._ask(ListUsage(ids=part, since=since), Usages).rows)
-
-    def turn(self, job: str, wait_s: float) -> "TurnIs":
-        """Return whether the turn of an attached job has come, after `wait_s` at the latest."""
-        from gpusched.control.messages import Turn, TurnIs
-
-        return self._ask(Turn(id=job, wait_s=wait_s), TurnIs)
-
-    def ended(self, ids: Sequence[str], wait_s: float) -> tuple["JobStatus", ...]:
-        """Return the jobs when all of them have ended, or after `wait_s`."""
-        from gpusched.control.messages import Await, Jobs
-
-        return self._ask(Await(ids=tuple(ids), wait_s=wait_s), Jobs).jobs
-
-    def explained(self, job: str) -> "Why":
-        """Return why a job waits, and when it starts."""
-        from gpusched.control.messages import Explain, Explained
-
-        return self._ask(Explain(id=job), Explained).why
-
-    def remove(self, ids: Sequence[str], *, keep_results: bool) -> "Removed":
-        """Have jobs forgotten that have ended; see messages.Remove."""
-        from gpusched.control.messages import Remove, Removed
-
-        return self._ask(Remove(ids=tuple(ids), keep_results=keep_results), Removed)
-
-    def groups(self, request: "ListGroups | ChangeGroup") -> tuple["GroupStatus", ...]:
-        """Return the groups that are asked for, as they are once they are changed."""
-        from gpusched.control.messages import Groups
-
-        return self._ask(request, Groups).groups
-
-    def done(self, request: "Request") -> tuple[str, ...]:
-        """Have something done, and return the lines to print about it."""
-        from gpusched.control.messages import Done
-
-        return self._ask(request, Done).report
-
-    def _ask(self, request: "Request", kind: type[SomeAnswer]) -> SomeAnswer:
+    def ask(self, request: "Request", kind: type[SomeAnswer]) -> SomeAnswer:
+        """Return the answer, which is of that kind. Raises NotFound for what cannot be the id of a job."""
         for name in (request.id,) if hasattr(request, "id") else getattr(request, "ids", ()):
             if not 0 < len(name) <= _LONGEST_ID:
                 raise NotFound(f"there is no job {name!r}", "see `gpusched ps --all`")

@@ -10,6 +10,7 @@ import pytest
 
 from gpusched.api.history import Removal
 from gpusched.cli.queue_answers import print_removal
+from gpusched.control.messages import Remove, Removed
 from gpusched.execution.daemon_link import Link
 from gpusched.execution.directory import create
 from gpusched.execution.removed import delete_removed, removed_id
@@ -178,8 +179,8 @@ def test_what_cannot_be_deleted_is_printed_with_what_to_type(capsys: pytest.Capt
 def test_a_job_that_is_removed_when_it_is_asked_for_again_counts_as_removed(command: Command) -> None:
     job = over(command)
     with Link(load_settings(command.env)) as link:
-        assert link.remove((job,), keep_results=False).ids == (job,)
-        again = link.remove((job,), keep_results=False)  # the first answer was lost
+        assert link.ask(Remove(ids=(job,)), Removed).ids == (job,)
+        again = link.ask(Remove(ids=(job,)), Removed)  # the first answer was lost
     assert (again.ids, again.kept) == ((job,), {})
 
 

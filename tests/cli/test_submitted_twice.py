@@ -16,6 +16,7 @@ import pytest
 
 from gpusched.control.client import Client, Unanswered, control_socket, listener
 from gpusched.errors import GpuschedError, HostFault, NoDaemon
+from gpusched.execution import daemon_link
 from gpusched.execution.daemon_link import Link
 from gpusched.execution.submission import command_submission
 from gpusched.settings import load_settings
@@ -97,6 +98,7 @@ def test_an_error_of_the_next_daemon_says_too_that_the_job_may_be_queued(
 
     monkeypatch.setattr(Client, "connect", lambda *_: None)
     monkeypatch.setattr(Client, "ask", answer)
+    monkeypatch.setattr(daemon_link, "_SUBMITTED_AGAIN_S", 0.0)
     job = command_submission(["true"], {"num_gpus": "0"}, {})
 
     with pytest.raises(type(error), match="may have queued the job all the same"):
