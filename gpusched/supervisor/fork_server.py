@@ -2,42 +2,53 @@
 
 The daemon starts one when starts come quickly, and asks for guards over the socket FD (daemon/fork_client.py). It ends
 when the other end is closed; its guards go on. It stays single-threaded, and reads no request itself: what a job has in
-its environment is in no process but its own. It must not import anything before `main`, which decides from where.
+its environment is in no process but its own. It imports what a guard and a supervisor do, at once or later.
 
 With `FD CWD FIRST MODULE...` it serves one array: it imports the modules in the directory CWD as well, for members that
 import from FIRST (or from nowhere, if that is empty) before all else. Their zygotes are forks then, too.
 """
 
-import contextlib
 import gc
-import os
-import select
-import signal
-import socket
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
 
 from gpusched.interpreter import own_modules_first
 
-if TYPE_CHECKING:
-    from gpusched.supervisor.fork_request import ForkServerMessage
+_PATH = sys.path[:]
+if __name__ == "__main__":
+    gc.disable()
+    own_modules_first()
+import contextlib  # noqa: E402 (after the line above, as all that follow)
+import encodings.ascii  # noqa: E402, F401 (a fork needs it)
+import os  # noqa: E402
+import select  # noqa: E402
+import shutil  # noqa: E402, F401 (a fork needs it)
+import signal  # noqa: E402
+import socket  # noqa: E402
+import traceback  # noqa: E402
+from typing import Final  # noqa: E402
+
+import msgspec  # noqa: E402
+
+from gpusched.execution.spec import JobSpec  # noqa: E402
+from gpusched.frameworks.registry import frameworks  # noqa: E402
+from gpusched.linux.processes import die_with  # noqa: E402
+from gpusched.supervisor import runner  # noqa: E402, F401 (a fork needs it)
+from gpusched.supervisor.fork_request import (  # noqa: E402
+    DESCRIPTORS,
+    ForkServerMessage,
+    GuardEnded,
+    GuardRequest,
+    Loaded,
+)
+from gpusched.supervisor.guard import guard  # noqa: E402
+from gpusched.zygote.preload import ZygoteForked  # noqa: E402
+from gpusched.zygote.process_title import show_as  # noqa: E402
 
 __all__ = ["ForkServer", "main"]
 
 _NOT_STARTED: Final = 5
 _MOST_NONCE: Final = 200
 _MOST_DESCRIPTORS: Final = 64  # more than a fork server ever has open: imports that leave files open are refused
-
-_IMPORTED: Final = (
-    "encodings.ascii",
-    "shutil",
-    "traceback",
-    "gpusched.execution.learner_socket",
-    "gpusched.supervisor.guard",
-    "gpusched.supervisor.runner",
-    "gpusched.zygote.process_title",
-)
 
 
 class ForkServer:
@@ -56,7 +67,7 @@ class ForkServer:
         for descriptor in (self._control.fileno(), self._wakeup):
             poller.register(descriptor, select.POLLIN)
         with contextlib.suppress(BrokenPipeError, ConnectionError):  # the daemon is gone
-            self._send_loaded()
+            self.send(Loaded())
             while True:
                 ready = [descriptor for descriptor, _ in poller.poll()]
                 if self._wakeup in ready:
@@ -64,15 +75,8 @@ class ForkServer:
                 if self._control.fileno() in ready and not self._answer():
                     return
 
-    def _send_loaded(self) -> None:
-        from gpusched.supervisor.fork_request import Loaded
-
-        self.send(Loaded())
-
     def _answer(self) -> bool:
         """Fork what the next request is for; return False once the other end is closed."""
-        from gpusched.supervisor.fork_request import DESCRIPTORS
-
         nonce, descriptors, _, _ = socket.recv_fds(self._control, _MOST_NONCE, DESCRIPTORS)
         if len(descriptors) != DESCRIPTORS:
             return False
@@ -82,7 +86,7 @@ class ForkServer:
         except OSError as error:
             with contextlib.suppress(OSError):  # such as a full disk
                 os.write(log, f"nothing is started: no process could be forked: {error.strerror}\n".encode())
-            self._report(nonce.decode())
+            self.send(GuardEnded(nonce=nonce.decode()))
         else:
             if guard == 0:
                 self._control.detach()  # or its end would close what has its number then
@@ -98,17 +102,10 @@ class ForkServer:
                 pass
         with contextlib.suppress(ChildProcessError):
             while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
-                self._report(self._nonces.pop(pid, ""))
+                self.send(GuardEnded(nonce=self._nonces.pop(pid, "")))
 
-    def _report(self, nonce: str) -> None:
-        from gpusched.supervisor.fork_request import GuardEnded
-
-        self.send(GuardEnded(nonce=nonce))
-
-    def send(self, message: "ForkServerMessage") -> None:
+    def send(self, message: ForkServerMessage) -> None:
         """Send a message to the daemon. Raises OSError."""
-        import msgspec
-
         self._control.send(msgspec.msgpack.encode(message))
 
 
@@ -118,8 +115,6 @@ def _be_guard(request: int, log: int) -> None:
     It ends without the interpreter's own clearing up, which would copy every page of objects only to drop it.
     Raises ZygoteForked in a zygote of its supervisor.
     """
-    from gpusched.zygote.preload import ZygoteForked
-
     code = 1
     try:
         os.setsid()
@@ -127,7 +122,9 @@ def _be_guard(request: int, log: int) -> None:
     except ZygoteForked:
         raise
     except BaseException as error:  # noqa: BLE001 (nothing of the server's may run in a fork)
-        _report_error(error)
+        with contextlib.suppress(Exception):
+            traceback.print_exception(error)
+            print(f"nothing is started: {type(error).__name__}: {error}", file=sys.stderr)
     with contextlib.suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -135,12 +132,6 @@ def _be_guard(request: int, log: int) -> None:
 
 
 def _guard(request: int, log: int) -> int:
-    import msgspec
-
-    from gpusched.supervisor.fork_request import GuardRequest
-    from gpusched.supervisor.guard import guard
-    from gpusched.zygote.process_title import show_as
-
     for stream in (1, 2):
         os.dup2(log, stream)
     content = os.pread(request, os.fstat(request).st_size, 0)
@@ -157,35 +148,8 @@ def _guard(request: int, log: int) -> int:
     return guard(os.fsdecode(directory), nonce.decode())
 
 
-def _report_error(error: BaseException) -> None:
-    import traceback
-
-    with contextlib.suppress(Exception):
-        traceback.print_exception(error)
-        print(f"nothing is started: {type(error).__name__}: {error}", file=sys.stderr)
-
-
-def _load() -> None:
-    """Import what a guard and a supervisor import, at once or later, and prepare what else each of them would."""
-    import importlib
-
-    import msgspec
-
-    from gpusched.execution.spec import JobSpec
-    from gpusched.frameworks.registry import frameworks
-    from gpusched.supervisor.fork_request import GuardRequest
-
-    for module in _IMPORTED:
-        importlib.import_module(module)
-    frameworks()
-    msgspec.msgpack.Decoder(GuardRequest)  # the first one of a type reads the annotations of all its fields
-    msgspec.json.Decoder(JobSpec)
-
-
 def _shows_another_command() -> bool:
     """Return whether this kernel lets a process show another command; it goes on to show its own."""
-    from gpusched.zygote.process_title import show_as
-
     with contextlib.suppress(OSError, ValueError):
         return show_as([os.fsencode(word) for word in sys.orig_argv], list(os.environb.items()))
     return False
@@ -196,21 +160,19 @@ def main(descriptor: int, *preload: str) -> int:
 
     In a fork that is a zygote, or a replica of it, that is its program.
     """
-    gc.disable()
-    path = sys.path[:]
-    own_modules_first()
-    _load()
+    frameworks()
+    msgspec.msgpack.Decoder(GuardRequest)  # the first one of a type reads the annotations of all its fields
+    msgspec.json.Decoder(JobSpec)
     if not _shows_another_command():
         print("no fork server: this kernel does not let a process show another command", file=sys.stderr)
         return _NOT_STARTED
     if not preload:
         _serve(ForkServer(socket.socket(fileno=descriptor)))
         return 0
-    from gpusched.zygote.preload import ZygoteForked
     from gpusched.zygote.preloaded import be_zygote
 
     try:
-        _serve_array(descriptor, path, *preload)
+        _serve_array(descriptor, *preload)
     except ZygoteForked as forked:
         control = forked.control
     be_zygote(control)  # out here nothing of the supervisor is left, and no exception that is handled
@@ -223,17 +185,16 @@ def _serve(server: ForkServer) -> None:
     server.serve()
 
 
-def _serve_array(descriptor: int, path: Sequence[str], cwd: str, first: str, *modules: str) -> None:
+def _serve_array(descriptor: int, cwd: str, first: str, *modules: str) -> None:
     """Import for an array, and serve it; then end, with what an import has started.
 
     What modules do at the end of a process is not done: it is for replicas. Raises ZygoteForked in a zygote.
     """
-    from gpusched.linux.processes import die_with
     from gpusched.zygote.preloaded import import_for_forks
 
     die_with(os.getppid())  # an import may take for ever
     server = ForkServer(socket.socket(fileno=descriptor))
-    if import_for_forks(modules, cwd, first, path, server.send):
+    if import_for_forks(modules, cwd, first, _PATH, server.send):
         _serve(server)
     os.killpg(os.getpid(), signal.SIGKILL)
 
