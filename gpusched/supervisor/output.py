@@ -9,51 +9,47 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.log_cut import cut_log
 from gpusched.execution.spec import Streams
 from gpusched.linux.regular_files import open_regular, read_tail
 
-__all__ = ["AttachedStreams", "Logs", "Output", "last_line"]
+__all__ = ["Logs", "last_line"]
 
 _TAIL_BYTES: Final = 1 << 16
 _LONGEST_LINE: Final = 200
 _ESCAPES: Final = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")  # ECMA-48, CSI: colours and the cursor
 
 
-class Output(Protocol):
-    """Where replicas read from and write to."""
-
-    def streams(self, replica: str, attempt: int, unix: float) -> Streams:
-        """Return the streams of a process that starts now; the caller closes them, each descriptor once."""
-
-    def write_line(self, replica: str, text: str) -> None:
-        """Add a line of ours to what the replica wrote."""
-
-    def tail(self, replica: str) -> bytes:
-        """Return the last of what the replica's latest process wrote, 64 KiB at the most."""
-
-    def trim(self) -> None:
-        """Keep what is written from filling the disk."""
-
-
 class Logs:
     """A log for each replica, for all its attempts. stdin is /dev/null. `report` gets what goes wrong.
 
-    `trim` cuts the logs `names` that hold more than `cap` bytes, 0: none.
+    `trim` cuts the logs `names` that hold more than `cap` bytes, 0: none. `attached`: the streams that the job's one
+    command gets instead. What it writes there is not seen here.
     """
 
     def __init__(
-        self, directory: JobDirectory, report: Callable[[str], None], *, cap: int = 0, names: Iterable[str] = ()
+        self,
+        directory: JobDirectory,
+        report: Callable[[str], None],
+        *,
+        cap: int = 0,
+        names: Iterable[str] = (),
+        attached: Streams | None = None,
     ) -> None:
-        self._directory, self._report = directory, report
+        self._directory, self._report, self._attached = directory, report, attached
         self._begins: dict[str, int] = {}
         self._cap, self._names = cap, list(names) if cap else []
 
     def streams(self, replica: str, attempt: int, unix: float) -> Streams:
-        """Return /dev/null and twice the replica's log, with a line between the attempts, or /dev/null."""
+        """Return the streams of a process that starts now; the caller closes them, each descriptor once.
+
+        /dev/null, and twice the replica's log, with a line between the attempts, or where it cannot be had /dev/null.
+        """
+        if self._attached is not None:
+            return self._attached
         when = dt.datetime.fromtimestamp(unix, dt.UTC)
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         path = self._directory.log(replica)
@@ -72,7 +68,9 @@ class Logs:
         return nothing, log, log
 
     def write_line(self, replica: str, text: str) -> None:
-        """Add a line of ours to the replica's log."""
+        """Add a line of ours to the replica's log. Where a command has streams instead, they are its own."""
+        if self._attached is not None:
+            return
         with contextlib.suppress(OSError):  # it is in the supervisor's log as well
             log = _open(self._directory.log(replica))
             try:
@@ -107,27 +105,6 @@ class Logs:
                 continue
             if cut is not None and cut.moved and name in self._begins:
                 self._begins[name] = 0  # of an earlier attempt's lines some may be taken for the latest one's
-
-
-class AttachedStreams:
-    """The streams of the launcher of the job's one command. What it writes there is not seen here."""
-
-    def __init__(self, streams: Streams) -> None:
-        self._streams = streams
-
-    def streams(self, replica: str, attempt: int, unix: float) -> Streams:  # noqa: ARG002 (there is one start only)
-        """Return the descriptors that the guard was started with."""
-        return self._streams
-
-    def write_line(self, replica: str, text: str) -> None:
-        """Write nothing: it is the command's place."""
-
-    def tail(self, replica: str) -> bytes:  # noqa: ARG002
-        """Return nothing."""
-        return b""
-
-    def trim(self) -> None:
-        """Do nothing: there is no log."""
 
 
 def last_line(tail: bytes) -> str | None:

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections import deque
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -24,21 +24,11 @@ from gpusched.supervisor.machine import Machine
 from gpusched.supervisor.replica_run import ReplicaRun
 from gpusched.supervisor.usage_meter import UsageMeter
 
-__all__ = ["BootClock", "Clock", "Recorder"]
+__all__ = ["BootClock", "Recorder"]
 
 _SAVE_EVERY_S: Final = 0.05
 _RETRY_EVERY_S: Final = 1.0
 _KEPT_EVENTS: Final = 10_000
-
-
-class Clock(Protocol):
-    """A clock that never goes back, and what its readings are in Unix seconds."""
-
-    def now(self) -> float:
-        """Return the seconds since some moment."""
-
-    def unix(self, moment: float) -> float:
-        """Return a reading of `now` in Unix seconds."""
 
 
 class BootClock:
@@ -59,7 +49,7 @@ class BootClock:
 class Recorder:
     """Writes down what the machine went through. `due` is when `save` has something to do, None for never."""
 
-    def __init__(self, directory: JobDirectory, spec: JobSpec, clock: Clock, meter: UsageMeter) -> None:
+    def __init__(self, directory: JobDirectory, spec: JobSpec, clock: BootClock, meter: UsageMeter) -> None:
         self._directory, self._clock, self._meter = directory, clock, meter
         self._base = msgspec.structs.replace(
             initial_status(directory, spec),

@@ -49,7 +49,7 @@ from gpusched.supervisor.leftovers import kill_leftovers
 from gpusched.supervisor.limit_watch import LimitWatch
 from gpusched.supervisor.machine import JOB, Machine
 from gpusched.supervisor.memory_errors import memory_that_ran_out
-from gpusched.supervisor.output import AttachedStreams, Logs, Output, last_line
+from gpusched.supervisor.output import Logs, last_line
 from gpusched.supervisor.process import Children, ProcessExit, SpawnError
 from gpusched.supervisor.recorder import BootClock, Recorder
 from gpusched.supervisor.usage_meter import UsageMeter
@@ -90,8 +90,8 @@ class Runner:
         self._usage = UsageMeter(directory.path)
         self._recorder = Recorder(directory, spec, self._clock, self._usage)
         names = (*self._specs, "zygote", "supervisor")
-        logs = Logs(directory, self._recorder.trouble, cap=spec.log_cap_mib << 20, names=names)
-        self._output: Output = logs if streams is None else AttachedStreams(streams)
+        cap = spec.log_cap_mib << 20
+        self._output = Logs(directory, self._recorder.trouble, cap=cap, names=names, attached=streams)
         self._names: dict[int, str] = {}
         self._left: dict[int, Ended] = {}
         self._ended_for_good: list[str] = []  # of which the share is still to be handed in

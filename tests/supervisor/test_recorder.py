@@ -16,7 +16,7 @@ from tests.supervisor.leasing import NOBODY
 from tests.supervisor.specs import job, replica
 
 
-class HandClock:
+class HandClock(BootClock):
     """A clock that goes by hand."""
 
     def __init__(self) -> None:
