@@ -17,7 +17,7 @@ from gpusched.execution.spec import JobSpec
 from gpusched.leases.directory import LeaseDirectory, replace_share
 from gpusched.model.footprint import enlarged
 from gpusched.model.plan import ReplicaSpec
-from gpusched.supervisor.events import Overrun
+from gpusched.supervisor.events import Ordered
 from gpusched.units import fraction_of
 
 __all__ = ["Enlargement"]
@@ -60,11 +60,11 @@ class Enlargement:
         env = spec.env | resource_environment(larger, self._xla_variable)
         return msgspec.structs.replace(spec, replica=larger, env=env)
 
-    def news(self, replica: str, pid: int, now: float) -> Iterator[Overrun]:
+    def news(self, replica: str, pid: int, now: float) -> Iterator[Ordered]:
         """Yield, once, the warning with which a replica runs again as `pid` that lacked memory."""
         note = self._notes.pop(replica, None)
         if note is not None:
-            yield Overrun(order=OverrunOrder(replica=replica, pid=pid, message=note), now=now)
+            yield Ordered(order=OverrunOrder(replica=replica, pid=pid, message=note), now=now)
 
     def _gained(self, spec: ReplicaSpec, most_mib: int) -> tuple[int, str]:
         """Return how many MiB more the replica has from now on, and why none where that is 0."""

@@ -13,19 +13,16 @@ __all__ = [
     "Event",
     "FinishJob",
     "GuardGone",
-    "Idle",
     "Instruction",
     "Killed",
-    "Overrun",
+    "Ordered",
     "Signal",
     "Spawn",
     "SpawnFailed",
     "Spawned",
-    "StopRequested",
     "Strays",
     "Tick",
     "Transition",
-    "event_of",
 ]
 
 
@@ -76,17 +73,10 @@ class Killed(msgspec.Struct, frozen=True, kw_only=True):
     now: float
 
 
-class Overrun(msgspec.Struct, frozen=True, kw_only=True):
-    """The process that the order names uses more than its share. It is not for any other process of the replica."""
+class Ordered(msgspec.Struct, frozen=True, kw_only=True):
+    """An order to the job, from outside or of this supervisor itself; see gpusched.execution.orders."""
 
-    order: OverrunOrder
-    now: float
-
-
-class Idle(msgspec.Struct, frozen=True, kw_only=True):
-    """The devices of the job do nothing; it is to be ended for that, or only warned."""
-
-    order: IdleOrder
+    order: StopOrder | OverrunOrder | IdleOrder
     now: float
 
 
@@ -94,14 +84,6 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     """Time went by."""
 
     now: float
-
-
-class StopRequested(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to stop the job: within its grace, or at once if `kill`. `message` names the reason."""
-
-    now: float
-    message: str
-    kill: bool = False
 
 
 class GuardGone(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,18 +142,5 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
     state: JobState
 
 
-Event = (
-    Spawned | SpawnFailed | Ended | Strays | Killed | Overrun | Idle | Tick | StopRequested | GuardGone | LearnerOver
-)
+Event = Spawned | SpawnFailed | Ended | Strays | Killed | Ordered | Tick | GuardGone | LearnerOver
 Instruction = Spawn | Signal | Transition | FinishJob
-
-
-def event_of(order: StopOrder | OverrunOrder | IdleOrder, now: float) -> StopRequested | Overrun | Idle:
-    """Return the event that an order is, received at `now`."""
-    match order:
-        case StopOrder():
-            return StopRequested(now=now, message=order.message, kill=order.kill)
-        case OverrunOrder():
-            return Overrun(order=order, now=now)
-        case IdleOrder():
-            return Idle(order=order, now=now)

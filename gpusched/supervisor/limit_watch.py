@@ -16,7 +16,7 @@ from gpusched.execution.orders import OverrunOrder
 from gpusched.execution.spec import JobSpec
 from gpusched.frameworks import LIMITS_DIRECTORY
 from gpusched.frameworks.registry import frameworks
-from gpusched.supervisor.events import Overrun
+from gpusched.supervisor.events import Ordered
 from gpusched.supervisor.replica_processes import processes_of
 from gpusched.supervisor.replica_run import ReplicaRun
 
@@ -44,7 +44,7 @@ class LimitWatch:
         if replica in self._limited:
             self._pause_s, self.due = _FIRST_S, now + _FIRST_S
 
-    def poll(self, names: Mapping[int, str], runs: Mapping[str, ReplicaRun], now: float) -> list[Overrun]:
+    def poll(self, names: Mapping[int, str], runs: Mapping[str, ReplicaRun], now: float) -> list[Ordered]:
         """Return the warnings that are new, if it is time to poll; an empty message takes one back.
 
         `names` are the replicas that run, by the pid of the child of this process that each is.
@@ -60,7 +60,7 @@ class LimitWatch:
             text, run = self._warnings.get(name, ""), runs[name]
             shown = run.warning or ""
             if run.pid is not None and text != shown and shown in ("", before.get(name)):  # others weigh more
-                events.append(Overrun(order=OverrunOrder(replica=name, pid=run.pid, message=text), now=now))
+                events.append(Ordered(order=OverrunOrder(replica=name, pid=run.pid, message=text), now=now))
         return events
 
     def _found(self, limited: Mapping[int, str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ Which moves are legal stands in transitions.py.
 from collections import deque
 from typing import Final
 
-from gpusched.execution.orders import IdleOrder, OverrunOrder
+from gpusched.execution.orders import IdleOrder, OverrunOrder, StopOrder
 from gpusched.execution.spec import JobSpec
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, ExitReason, JobState, ReplicaState
 from gpusched.model.workload import Restart
@@ -15,16 +15,14 @@ from gpusched.supervisor.events import (
     Event,
     FinishJob,
     GuardGone,
-    Idle,
     Instruction,
     Killed,
     LearnerOver,
-    Overrun,
+    Ordered,
     Signal,
     Spawn,
     Spawned,
     SpawnFailed,
-    StopRequested,
     Strays,
     Tick,
     Transition,
@@ -97,21 +95,24 @@ class Machine:
             case Killed():
                 run = self.replicas[event.replica]
                 self._note_killed(run.name, run.state, event.processes, event.now, run.pid)
-            case Overrun() | Idle():
-                self._obey(event)
-            case StopRequested() | GuardGone():
-                self._stop_all(event)
+            case Ordered():
+                self._obey(event.order, event.now)
+            case GuardGone():
+                self._end(JobState.LOST, event.message, event.now, kill=True)
             case LearnerOver():
                 self._learner_is_over(event)
         self._judge(event.now)
         instructions, self._instructions = self._instructions, []
         return instructions
 
-    def _obey(self, event: Overrun | Idle) -> None:
-        if isinstance(event, Overrun):
-            self._overrun(event.order, event.now)
-        else:
-            self._idle(event.order, event.now)
+    def _obey(self, order: StopOrder | OverrunOrder | IdleOrder, now: float) -> None:
+        match order:
+            case StopOrder():
+                self._end(JobState.CANCELLED, order.message, now, kill=order.kill)
+            case OverrunOrder():
+                self._overrun(order, now)
+            case IdleOrder():
+                self._idle(order, now)
 
     # One replica.
 
@@ -267,12 +268,6 @@ class Machine:
         else:
             here = self.state
             self._record(Transition(now=now, subject=JOB, before=here, after=here, message=order.message))
-
-    def _stop_all(self, event: StopRequested | GuardGone) -> None:
-        if isinstance(event, GuardGone):
-            self._end(JobState.LOST, event.message, event.now, kill=True)
-        else:
-            self._end(JobState.CANCELLED, event.message, event.now, kill=event.kill)
 
     def _judge(self, now: float) -> None:
         runs = self.replicas.values()

@@ -16,7 +16,7 @@ from gpusched.execution.directory import JobDirectory
 from gpusched.execution.hosts import remove_keys_of_start
 from gpusched.execution.learner_socket import remove_own_socket
 from gpusched.execution.missing_module import missing_module
-from gpusched.execution.orders import PassedOnOrder, end_of, read_new
+from gpusched.execution.orders import PassedOnOrder, StopOrder, end_of, read_new
 from gpusched.execution.relatives import outliving
 from gpusched.execution.spec import Start, Streams
 from gpusched.frameworks.recorder import MEMORY_DIRECTORY
@@ -34,15 +34,14 @@ from gpusched.supervisor.events import (
     FinishJob,
     GuardGone,
     Killed,
+    Ordered,
     Signal,
     Spawn,
     Spawned,
     SpawnFailed,
-    StopRequested,
     Strays,
     Tick,
     Transition,
-    event_of,
 )
 from gpusched.supervisor.learner_notices import LearnerNotices
 from gpusched.supervisor.leftovers import kill_leftovers
@@ -180,13 +179,13 @@ class Runner:
         while self._stops_handled < self._wakeup.stops:
             kill = self._stops_handled > 0
             self._stops_handled += 1
-            self._apply(StopRequested(now=self._now(), message="stopped on request", kill=kill))
+            self._apply(Ordered(order=StopOrder(kill=kill), now=self._now()))
         self._obey()
         if os.getppid() != self._guard:
             self._apply(GuardGone(now=self._now(), message="the guard of this job was killed"))
         if self._wakeup.launcher_gone():
             who = "the `gpusched run` that it belongs to" if self._attached else "the launch that shows it"
-            self._apply(StopRequested(now=self._now(), message=f"stopped because {who} is gone"))
+            self._apply(Ordered(order=StopOrder(message=f"stopped because {who} is gone"), now=self._now()))
         self._apply(Tick(now=self._now()))
 
     def _obey(self) -> None:
@@ -196,7 +195,7 @@ class Runner:
             if isinstance(order, PassedOnOrder):
                 self._passed_on = True
             else:
-                self._apply(event_of(order, self._now()))
+                self._apply(Ordered(order=order, now=self._now()))
 
     def _complain(self, problem: str) -> None:
         if not self._complained:

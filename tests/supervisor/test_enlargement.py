@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpusched.execution.directory import JobDirectory, create
+from gpusched.execution.orders import OverrunOrder
 from gpusched.execution.spec import DeviceRoom, JobSpec
 from gpusched.leases.directory import LeaseDirectory, LeaseHandle, leases_of_replicas, replace_share
 from gpusched.model.lease import Lease
@@ -66,7 +67,7 @@ def test_what_a_lack_of_memory_makes_of_a_limit_is_what_the_device_has_room_for(
     assert after.replica.limit_mib == limit
     assert [mib for _, _, mib in held(leases)] == [limit + 450]
     (event,) = enlargement.news("actor.0", 77, 1.0)
-    assert (event.order.message, event.order.pid, event.order.restart) == (note, 77, False)
+    assert event.order == OverrunOrder(replica="actor.0", pid=77, message=note)
     assert not list(enlargement.news("actor.0", 77, 1.0))
     if limit > 1000:
         assert after.env["GPUSCHED_MEMORY_LIMIT_MIB"] == str(limit)

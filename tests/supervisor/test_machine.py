@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from gpusched.execution.orders import IdleOrder, OverrunOrder
+from gpusched.execution.orders import IdleOrder, OverrunOrder, StopOrder
 from gpusched.execution.spec import JobSpec
 from gpusched.model.job import Joining
 from gpusched.model.status import ExitReason, JobState, ReplicaState
@@ -12,16 +12,14 @@ from gpusched.supervisor.events import (
     Ended,
     FinishJob,
     GuardGone,
-    Idle,
     Instruction,
     Killed,
     LearnerOver,
-    Overrun,
+    Ordered,
     Signal,
     Spawn,
     Spawned,
     SpawnFailed,
-    StopRequested,
     Strays,
     Tick,
     Transition,
@@ -43,6 +41,10 @@ def running(spec: JobSpec) -> Machine:
             machine.handle(Spawned(replica=one.replica, pid=pid(spec, one.replica), now=0.0))
     assert machine.state is JobState.RUNNING
     return machine
+
+
+def stop(now: float, message: str = "enough", *, kill: bool = False) -> Ordered:
+    return Ordered(order=StopOrder(message=message, kill=kill), now=now)
 
 
 def pid(spec: JobSpec, name: str) -> int:
@@ -70,7 +72,7 @@ def test_many_replicas_start_a_few_at_a_time_so_that_a_stop_never_waits_for_all(
     for one in first:
         assert isinstance(one, Spawn)
         machine.handle(Spawned(replica=one.replica, pid=7, now=0.0))
-    machine.handle(StopRequested(now=0.0, message="enough"))
+    machine.handle(stop(0.0))
     assert asked(machine.handle(Tick(now=0.1))) == []
     states = [run.state for run in machine.replicas.values()]
     assert states.count(ReplicaState.EXITED) == 100 - len(first)
@@ -300,7 +302,7 @@ def test_a_job_of_nothing_has_succeeded() -> None:
 
 def test_a_stop_asks_first_and_kills_after_the_grace() -> None:
     machine = running(ARRAY)
-    told = asked(machine.handle(StopRequested(now=5.0, message="enough")))
+    told = asked(machine.handle(stop(5.0)))
     assert told == [Signal(replica=f"part.{rank}", pid=100 + rank, kill=False) for rank in (0, 1)]
     machine.handle(Ended(replica="part.0", signal=15, now=5.1))
     assert asked(machine.handle(Tick(now=5.29))) == []
@@ -313,21 +315,21 @@ def test_a_stop_asks_first_and_kills_after_the_grace() -> None:
 
 def test_a_second_stop_kills_at_once() -> None:
     machine = running(ARRAY)
-    machine.handle(StopRequested(now=5.0, message="enough"))
-    told = asked(machine.handle(StopRequested(now=5.01, message="now", kill=True)))
+    machine.handle(stop(5.0))
+    told = asked(machine.handle(stop(5.01, "now", kill=True)))
     assert told == [Signal(replica=f"part.{rank}", pid=100 + rank, kill=True) for rank in (0, 1)]
     assert machine.message == "enough"
 
 
 def test_a_stop_before_anything_started_ends_the_job_without_a_process() -> None:
     machine = Machine(ARRAY)
-    assert asked(machine.handle(StopRequested(now=0.0, message="no"))) == [FinishJob(state=JobState.CANCELLED)]
+    assert asked(machine.handle(stop(0.0, "no"))) == [FinishJob(state=JobState.CANCELLED)]
 
 
 def test_a_stop_during_a_start_reaches_the_process_once_it_is_there() -> None:
     machine = Machine(job(replica("part.0")))
     machine.handle(Tick(now=0.0))
-    assert asked(machine.handle(StopRequested(now=0.0, message="no"))) == []
+    assert asked(machine.handle(stop(0.0, "no"))) == []
     told = asked(machine.handle(Spawned(replica="part.0", pid=5, now=0.1)))
     assert told == [Signal(replica="part.0", pid=5, kill=False)]
 
@@ -335,7 +337,7 @@ def test_a_stop_during_a_start_reaches_the_process_once_it_is_there() -> None:
 def test_a_stop_during_a_backoff_needs_no_process() -> None:
     machine = running(job(replica("part.0")))
     machine.handle(Ended(replica="part.0", code=1, now=1.0))
-    assert asked(machine.handle(StopRequested(now=1.0, message="no"))) == [FinishJob(state=JobState.CANCELLED)]
+    assert asked(machine.handle(stop(1.0, "no"))) == [FinishJob(state=JobState.CANCELLED)]
     assert machine.deadline is None
 
 
@@ -349,7 +351,7 @@ def test_without_its_guard_a_job_is_killed_and_lost() -> None:
 def test_the_first_reason_to_end_decides_the_outcome() -> None:
     machine = running(SNAKE)
     machine.handle(Ended(replica="learner.0", code=0, now=1.0))
-    machine.handle(StopRequested(now=1.0, message="enough"))
+    machine.handle(stop(1.0))
     machine.handle(GuardGone(now=1.0, message="the guard was killed"))
     for rank in (0, 1):
         last = machine.handle(Ended(replica=f"actor.{rank}", signal=9, now=1.1))
@@ -378,9 +380,9 @@ def test_nothing_can_happen_to_a_replica_that_was_never_started(event: Ended | S
         Machine(ARRAY).handle(event)
 
 
-def overrun(name: str = "actor.0", pid: int = 100, *, restart: bool = True, now: float = 1.0) -> Overrun:
+def overrun(name: str = "actor.0", pid: int = 100, *, restart: bool = True, now: float = 1.0) -> Ordered:
     order = OverrunOrder(replica=name, pid=pid, message="uses 2100 of its 1500 MiB", restart=restart)
-    return Overrun(order=order, now=now)
+    return Ordered(order=order, now=now)
 
 
 def restarted(machine: Machine, name: str, pid: int, now: float) -> None:
@@ -396,7 +398,7 @@ def test_a_replica_over_its_share_is_warned_of_and_goes_on() -> None:
     assert (told.before, told.after) == (ReplicaState.RUNNING, ReplicaState.RUNNING)
     assert told.message == machine.replicas["actor.0"].warning == "uses 2100 of its 1500 MiB"
     assert machine.handle(overrun(restart=False, now=2.0)) == [], "the same warning is told once"
-    machine.handle(Overrun(order=OverrunOrder(replica="actor.0", pid=100, message=""), now=1.0))
+    machine.handle(Ordered(order=OverrunOrder(replica="actor.0", pid=100, message=""), now=1.0))
     assert machine.replicas["actor.0"].warning is None
 
 
@@ -415,7 +417,7 @@ def test_an_overrun_stops_the_replica_and_starts_it_anew() -> None:
 
 
 @pytest.mark.parametrize("event", [overrun(pid=99), overrun(name="nobody.0"), overrun(name="actor.1", pid=100)])
-def test_an_overrun_of_another_process_is_nothing(event: Overrun) -> None:
+def test_an_overrun_of_another_process_is_nothing(event: Ordered) -> None:
     machine = running(SNAKE)
     assert machine.handle(event) == []
     assert {run.state for run in machine.replicas.values()} == {ReplicaState.RUNNING}
@@ -423,7 +425,7 @@ def test_an_overrun_of_another_process_is_nothing(event: Overrun) -> None:
 
 def test_an_overrun_of_what_is_being_stopped_is_nothing() -> None:
     machine = running(ARRAY)
-    machine.handle(StopRequested(now=1.0, message="enough"))
+    machine.handle(stop(1.0))
     assert machine.handle(overrun(name="part.0")) == []
 
 
@@ -441,7 +443,7 @@ def test_a_replica_that_may_never_be_restarted_fails_by_an_overrun_and_the_job_s
 def test_a_stop_of_the_job_overtakes_an_overrun() -> None:
     machine = running(job(replica("actor.0")))
     machine.handle(overrun())
-    assert asked(machine.handle(StopRequested(now=1.2, message="enough"))) == []
+    assert asked(machine.handle(stop(1.2))) == []
     assert asked(machine.handle(Tick(now=1.3))) == [Signal(replica="actor.0", pid=100, kill=True, overdue=True)]
     told = asked(machine.handle(Ended(replica="actor.0", signal=9, now=1.3)))
     assert told == [FinishJob(state=JobState.CANCELLED)]
@@ -493,12 +495,12 @@ def test_the_time_limit_counts_from_the_first_tick_and_holds_during_a_backoff() 
 
 def test_a_job_that_is_idle_is_warned_and_then_ended_as_by_a_time_limit() -> None:
     machine = running(ARRAY)
-    (warned,) = machine.handle(Idle(order=IdleOrder(message="ends in 1h30m"), now=10.0))
+    (warned,) = machine.handle(Ordered(order=IdleOrder(message="ends in 1h30m"), now=10.0))
     assert warned == Transition(now=10.0, subject=JOB, before="running", after="running", message="ends in 1h30m")
     assert machine.message is None
-    told = asked(machine.handle(Idle(order=IdleOrder(message="it did nothing", end=True), now=20.0)))
+    told = asked(machine.handle(Ordered(order=IdleOrder(message="it did nothing", end=True), now=20.0)))
     assert told == [Signal(replica=f"part.{rank}", pid=100 + rank, kill=False) for rank in (0, 1)]
-    assert machine.handle(Idle(order=IdleOrder(message="ends in 1h30m"), now=20.1)) == []
+    assert machine.handle(Ordered(order=IdleOrder(message="ends in 1h30m"), now=20.1)) == []
     machine.handle(Ended(replica="part.0", signal=15, now=20.2))
     assert asked(machine.handle(Ended(replica="part.1", signal=15, now=20.2))) == [FinishJob(state=JobState.FAILED)]
     assert machine.message == "it did nothing"
@@ -525,7 +527,7 @@ def test_a_replica_whose_process_left_others_is_stopped_before_it_is_started_aga
 
 def test_what_a_process_leaves_at_a_stop_is_not_asked_a_second_time() -> None:
     machine = running(job(replica("actor.0")))
-    machine.handle(StopRequested(now=1.0, message="enough"))
+    machine.handle(stop(1.0))
 
     assert asked(machine.handle(Ended(replica="actor.0", signal=15, left=True, now=1.1))) == []
     assert asked(machine.handle(Tick(now=1.31))) == [Signal(replica="actor.0", pid=100, kill=True, overdue=True)]
@@ -537,7 +539,7 @@ def test_what_a_process_leaves_at_a_stop_is_not_asked_a_second_time() -> None:
 
 def test_the_message_names_the_first_that_had_to_be_killed_not_all() -> None:
     machine = running(ARRAY)
-    machine.handle(StopRequested(now=1.0, message="enough"))
+    machine.handle(stop(1.0))
     machine.handle(Tick(now=1.31))
     for rank in (0, 1):
         machine.handle(Killed(replica=f"part.{rank}", processes=f"{rank} (sh)", now=1.31))
@@ -548,7 +550,7 @@ def test_the_message_names_the_first_that_had_to_be_killed_not_all() -> None:
 def test_a_job_whose_replica_leaves_others_at_a_stop_is_not_started_again() -> None:
     machine = running(job(replica("actor.0")))
     machine.handle(Ended(replica="actor.0", code=3, left=True, now=1.0))
-    machine.handle(StopRequested(now=1.1, message="enough"))
+    machine.handle(stop(1.1))
 
     assert asked(machine.handle(Ended(replica="actor.0", code=3, now=1.2))) == [FinishJob(state=JobState.CANCELLED)]
 
@@ -566,7 +568,7 @@ def test_a_job_waits_for_strays_until_they_are_gone() -> None:
 
 def test_a_job_waits_for_strays_no_longer_than_its_grace() -> None:
     machine = running(job(replica("actor.0")))
-    machine.handle(StopRequested(now=1.0, message="enough"))
+    machine.handle(stop(1.0))
     machine.handle(Strays(processes="7 (redis)", now=1.2))
     assert asked(machine.handle(Ended(replica="actor.0", signal=15, now=1.2))) == []
 
@@ -576,10 +578,10 @@ def test_a_job_waits_for_strays_no_longer_than_its_grace() -> None:
 
 def test_a_request_to_kill_does_not_wait_for_strays() -> None:
     machine = running(job(replica("actor.0")))
-    machine.handle(StopRequested(now=1.0, message="enough"))
+    machine.handle(stop(1.0))
     machine.handle(Strays(processes="7 (redis)", now=1.0))
     machine.handle(Ended(replica="actor.0", signal=15, now=1.0))
 
-    told = asked(machine.handle(StopRequested(now=1.1, message="now", kill=True)))
+    told = asked(machine.handle(stop(1.1, "now", kill=True)))
 
     assert (told, machine.message) == ([FinishJob(state=JobState.CANCELLED)], "enough")

@@ -5,7 +5,7 @@ import msgspec
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gpusched.execution.orders import IdleOrder, OverrunOrder
+from gpusched.execution.orders import IdleOrder, OverrunOrder, StopOrder
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobState, ReplicaState
 from gpusched.model.workload import Restart
 from gpusched.supervisor.events import (
@@ -13,13 +13,11 @@ from gpusched.supervisor.events import (
     Event,
     FinishJob,
     GuardGone,
-    Idle,
-    Overrun,
+    Ordered,
     Signal,
     Spawn,
     Spawned,
     SpawnFailed,
-    StopRequested,
     Strays,
     Tick,
     Transition,
@@ -115,7 +113,7 @@ class AnyJob(RuleBasedStateMachine):
     def a_process_takes_too_much(self, data: st.DataObject, restart: bool, wrong: int) -> None:
         name = data.draw(st.sampled_from(sorted(self.living)))
         order = OverrunOrder(replica=name, pid=self.living[name] + wrong, message="too much", restart=restart)
-        self.tell(Overrun(order=order, now=self.now))
+        self.tell(Ordered(order=order, now=self.now))
 
     @precondition(lambda self: self.living)
     @rule(data=st.data())
@@ -154,12 +152,12 @@ class AnyJob(RuleBasedStateMachine):
     @rule(kill=st.booleans())
     def a_stop_is_requested(self, kill: bool) -> None:
         self.stopped = True
-        self.tell(StopRequested(now=self.now, message="enough", kill=kill))
+        self.tell(Ordered(order=StopOrder(kill=kill), now=self.now))
 
     @rule(end=st.booleans())
     def the_devices_do_nothing(self, end: bool) -> None:
         self.stopped = self.stopped or (end and self.machine.state in {JobState.STARTING, JobState.RUNNING})
-        self.tell(Idle(order=IdleOrder(message="nothing", end=end), now=self.now))
+        self.tell(Ordered(order=IdleOrder(message="nothing", end=end), now=self.now))
 
     @rule()
     def the_guard_dies(self) -> None:
