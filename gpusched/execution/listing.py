@@ -4,13 +4,14 @@ The queue itself is known to the daemon alone. Of a job that waits in it there i
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice
+from os.path import lexists
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpusched.errors import HostFault, NotFound
+from gpusched.errors import NotFound
 from gpusched.model.array import array_of
 from gpusched.settings import Settings
 
@@ -37,7 +38,7 @@ _SPEC, _STATUS, _PREPARED = "spec.json", "status.json", "logs"
 
 def has_queue(settings: Settings) -> bool:
     """Return whether a daemon has ever kept a queue in this state directory."""
-    return _exists(settings.state_dir / _DATABASE)
+    return lexists(settings.state_dir / _DATABASE)
 
 
 def queue_stamp(settings: Settings) -> tuple[int, int]:
@@ -59,10 +60,7 @@ def has_jobs(settings: Settings) -> bool:
 
 def has_waiting(settings: Settings) -> bool:
     """Return whether a job waits that has never started. No job is read, and no daemon asked."""
-    if not has_queue(settings):
-        return False
-    paths = (settings.state_dir / _JOBS / name for name in job_names(settings))
-    return any(not _is_prepared(path) and not _exists(path / _STATUS) for path in paths)
+    return any(True for _ in _unstarted(settings))
 
 
 def job_names(settings: Settings) -> list[str]:
@@ -80,12 +78,13 @@ def jobs_on_disk(settings: Settings, ids: Sequence[str], ended: int) -> tuple["J
     Each of `ids` is one, or a name, or a glob of either; with a glob it is all that match. Raises NotFound for one that
     means no job, HostFault where the state directory cannot be read.
     """
-    from gpusched.execution.read_jobs import read_briefs
+    from gpusched.execution.read_jobs import list_jobs, read_briefs
     from gpusched.model.status import JOB_TERMINAL
 
     jobs, known = settings.state_dir / _JOBS, frozenset(job_names(settings))
     if not known and not ids:
-        return _none(settings)
+        list_jobs(settings.state_dir)  # raises where it cannot be read
+        return ()
     names = [name for name in known if array_of(name) not in known]
     kept = {} if ids and known.issuperset(ids) else read_briefs(jobs, names)
     if ids:
@@ -142,52 +141,30 @@ def _latest(jobs: Path, kept: "Mapping[str, Brief]", ids: Sequence[str]) -> str:
 
 def waiting_on_disk(settings: Settings) -> tuple["JobStatus", ...]:
     """Return the jobs that wait in a queue without a daemon: all that is known is their ids and their age."""
-    from gpusched.model.status import JobState
-
-    return tuple(job for job in _never_started(settings) if job.state is JobState.QUEUED)
+    return tuple(map(_waiting, _unstarted(settings)))
 
 
-def _never_started(settings: Settings) -> tuple["JobStatus", ...]:
-    """Return the jobs that wait, and those that ended before they had started, of which the daemon left a status."""
-    if not has_queue(settings):
-        return ()
-    paths = [settings.state_dir / _JOBS / name for name in job_names(settings)]
-    return tuple(_shown(path) for path in paths if not _is_prepared(path))
+def _unstarted(settings: Settings) -> Iterator[Path]:
+    """Yield the directories of jobs that wait and have never started."""
+    for name in job_names(settings) if has_queue(settings) else ():
+        path = settings.state_dir / _JOBS / name
+        if not (_is_prepared(path) or lexists(path / _STATUS)):
+            yield path
 
 
 def _listed(path: Path, *, queue: bool) -> "JobStatus | None":
     """Return the job of a directory; None for what a start that failed has left, or a launch has just made."""
-    if _exists(path / _SPEC):
-        return _job(path)
-    return _shown(path) if queue and not _is_prepared(path) else None
+    return _job(path) if lexists(path / _SPEC) or (queue and not _is_prepared(path)) else None
 
 
 def _is_prepared(path: Path) -> bool:
-    return _exists(path / _SPEC) or _exists(path / _PREPARED)
-
-
-def _none(settings: Settings) -> tuple["JobStatus", ...]:
-    """Return no job at all. Raises HostFault where the directory of the jobs cannot be read."""
-    jobs = settings.state_dir / _JOBS
-    try:
-        os.listdir(jobs)  # noqa: PTH208 (pathlib is heavy)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise HostFault(f"{jobs}: {error.strerror}", "make it readable, or set GPUSCHED_STATE_DIR") from None
-    return ()
+    return lexists(path / _SPEC) or lexists(path / _PREPARED)
 
 
 def _job(path: Path) -> "JobStatus":
     from gpusched.execution.read_jobs import read_job
 
-    return read_job(path) if _exists(path / _SPEC) else _shown(path)
-
-
-def _shown(path: Path) -> "JobStatus":
-    from gpusched.execution.read_jobs import read_job
-
-    return read_job(path) if _exists(path / _STATUS) else _waiting(path)
+    return read_job(path) if lexists(path / _SPEC) or lexists(path / _STATUS) else _waiting(path)
 
 
 def _waiting(path: Path) -> "JobStatus":
@@ -207,8 +184,3 @@ def _waiting(path: Path) -> "JobStatus":
         created=created,
         why=NOT_STARTED,
     )
-
-
-def _exists(path: Path) -> bool:
-    """Return whether something is there, as far as that can be seen; unlike Path.exists it raises nothing."""
-    return os.path.lexists(path)
