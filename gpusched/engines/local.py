@@ -55,7 +55,7 @@ class Local:
         return Seen(state=status.state, message=message or "")
 
     def status(self) -> JobStatus:
-        """Return what its supervisor says of it."""
+        """Return what its supervisor wrote of it."""
         return read_job(self._directory.path)
 
     def cancel(self, *, kill: bool) -> bool:
