@@ -26,9 +26,9 @@ from gpusched.interpreter import own_command
 from gpusched.linux.files import make_private
 from gpusched.linux.regular_files import open_regular
 from gpusched.settings import PLACES
-from gpusched.supervisor.fork_request import ForkServerMessage, GuardEnded, GuardRequest, Loaded
+from gpusched.supervisor.fork_request import ForkServerMessage, GuardEnded, GuardRequest
 from gpusched.zygote.preload import Preload, import_environment
-from gpusched.zygote.protocol import Loading, Refused
+from gpusched.zygote.protocol import Loading, Ready, Refused
 
 __all__ = ["ForkServerClient", "Setup", "common_server", "server_of_array"]
 
@@ -162,7 +162,7 @@ class ForkServerClient:
             except (OSError, msgspec.MsgspecError):
                 message = None
             match message:
-                case Loaded():
+                case Ready():
                     self._loaded, self.doing, self.trouble = True, None, None
                 case Loading():
                     self.doing = f"preloading {message.module}"

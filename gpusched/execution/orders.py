@@ -9,7 +9,6 @@ Lines are only ever appended, and a line that is no order harms no other.
 """
 
 import contextlib
-import errno
 import os
 import signal
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from gpusched.errors import HostFault, NotFound
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.read_jobs import is_alive
 from gpusched.linux.processes import wake
-from gpusched.linux.regular_files import open_regular, read_from
+from gpusched.linux.regular_files import append_regular, read_from
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 
 __all__ = ["IdleOrder", "Order", "OverrunOrder", "PassedOnOrder", "StopOrder", "end_of", "give", "read_new"]
@@ -81,12 +80,7 @@ def give(job: JobStatus, order: Order) -> None:
     path = directory.orders
     line = b"\n" + msgspec.json.encode(order) + b"\n"  # the first ends a line whose writer was killed in it
     try:
-        descriptor = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        try:
-            if os.write(descriptor, line) < len(line):  # the disk filled up in the midst of it
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        finally:
-            os.close(descriptor)
+        append_regular(path, line)
         if pid is not None:
             os.kill(pid, signal.SIGHUP)
             wake(pid)

@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from gpusched.zygote.protocol import Loading, Refused
+from gpusched.zygote.protocol import Loading, Ready, Refused
 
-__all__ = ["DESCRIPTORS", "ForkServerMessage", "GuardEnded", "GuardRequest", "Loaded"]
+__all__ = ["DESCRIPTORS", "ForkServerMessage", "GuardEnded", "GuardRequest"]
 
 DESCRIPTORS: Final = 2
 """What comes with the nonce of an attempt: the memory file, and the log of its guard and supervisor."""
@@ -26,14 +26,10 @@ class GuardRequest(msgspec.Struct, frozen=True, kw_only=True):
     env: tuple[tuple[bytes, bytes], ...]
 
 
-class Loaded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The fork server has imported everything and forks what it is asked for."""
-
-
 class GuardEnded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The guard that was forked for the attempt `nonce` has ended, or could not be forked."""
 
     nonce: str
 
 
-ForkServerMessage = Loaded | GuardEnded | Loading | Refused
+ForkServerMessage = Ready | GuardEnded | Loading | Refused

@@ -33,16 +33,11 @@ from gpusched.execution.spec import JobSpec  # noqa: E402
 from gpusched.frameworks.registry import frameworks  # noqa: E402
 from gpusched.linux.processes import die_with  # noqa: E402
 from gpusched.supervisor import runner  # noqa: E402, F401 (a fork needs it)
-from gpusched.supervisor.fork_request import (  # noqa: E402
-    DESCRIPTORS,
-    ForkServerMessage,
-    GuardEnded,
-    GuardRequest,
-    Loaded,
-)
+from gpusched.supervisor.fork_request import DESCRIPTORS, ForkServerMessage, GuardEnded, GuardRequest  # noqa: E402
 from gpusched.supervisor.guard import guard  # noqa: E402
 from gpusched.zygote.preload import ZygoteForked  # noqa: E402
 from gpusched.zygote.process_title import show_as  # noqa: E402
+from gpusched.zygote.protocol import Ready  # noqa: E402
 
 __all__ = ["ForkServer", "main"]
 
@@ -67,7 +62,7 @@ class ForkServer:
         for descriptor in (self._control.fileno(), self._wakeup):
             poller.register(descriptor, select.POLLIN)
         with contextlib.suppress(BrokenPipeError, ConnectionError):  # the daemon is gone
-            self.send(Loaded())
+            self.send(Ready())
             while True:
                 ready = [descriptor for descriptor, _ in poller.poll()]
                 if self._wakeup in ready:

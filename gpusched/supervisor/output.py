@@ -14,7 +14,7 @@ from typing import Final
 from gpusched.execution.directory import JobDirectory
 from gpusched.execution.log_cut import cut_log
 from gpusched.execution.spec import Streams
-from gpusched.linux.regular_files import open_regular, read_tail
+from gpusched.linux.regular_files import append_regular, open_regular, read_tail
 
 __all__ = ["Logs", "last_line"]
 
@@ -72,11 +72,7 @@ class Logs:
         if self._attached is not None:
             return
         with contextlib.suppress(OSError):  # it is in the supervisor's log as well
-            log = _open(self._directory.log(replica))
-            try:
-                os.write(log, f"--- {replica}: {text} ---\n".encode())
-            finally:
-                os.close(log)
+            append_regular(self._directory.log(replica), f"--- {replica}: {text} ---\n".encode())
 
     def tail(self, replica: str) -> bytes:
         """Return the last 64 KiB of the replica's log, nothing that an earlier attempt wrote among them."""

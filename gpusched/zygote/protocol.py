@@ -70,13 +70,13 @@ class ForkRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Loading(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The zygote imports `module`."""
+    """The zygote, or a fork server, imports `module`."""
 
     module: str
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """All is imported and the zygote can be forked."""
+    """All is imported, and the process can be forked."""
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):

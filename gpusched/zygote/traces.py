@@ -1,12 +1,14 @@
 """What imports leave in a process that its forks would share, or not have: then none is forked for several jobs."""
 
 import os
-import resource
 import weakref
 from contextlib import suppress
 from tempfile import TemporaryDirectory
 from typing import Final, Self
 
+from msgspec.structs import replace
+
+from gpusched.linux.attributes import current_attributes
 from gpusched.linux.processes import has_children
 
 __all__ = ["Traces", "descriptors"]
@@ -21,7 +23,7 @@ class Traces:
         self._files = descriptors()
         self._shared = _shared_memory()
         self._directories = _temporary_directories()
-        self._limits = _limits()
+        self._attributes = replace(current_attributes(), cpus=())  # which each replica is given
 
     def beyond(self, before: Self) -> str | None:
         """Return what is new since `before`, as text; None if nothing is."""
@@ -33,7 +35,7 @@ class Traces:
             return "memory that forks would share"
         if self._directories > before._directories:
             return "a temporary directory that the first of the forks would remove"
-        if self._limits != before._limits:
+        if self._attributes != before._attributes:
             return "another umask, limit or priority of the process"
         return None
 
@@ -56,11 +58,3 @@ def _temporary_directories() -> int:
         found = list(weakref.finalize._registry.values())  # type: ignore[attr-defined]  # noqa: SLF001
         return sum(getattr(one.func, "__func__", None) is cleanup for one in found)
     return 0
-
-
-def _limits() -> tuple[object, ...]:
-    mask = os.umask(0)
-    os.umask(mask)
-    names = [name for name in dir(resource) if name.startswith("RLIMIT_")]
-    limits = tuple(resource.getrlimit(getattr(resource, name)) for name in names)
-    return mask, os.getpriority(os.PRIO_PROCESS, 0), limits
