@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import IO, Final
 
@@ -28,8 +29,6 @@ from gpusched.linux.regular_files import open_regular
 from gpusched.model.plan import ReplicaSpec
 from gpusched.zygote.preload import Preload, import_environment, imported, preload_of
 from gpusched.zygote.protocol import (
-    LAST,
-    MORE,
     Forked,
     ForkRequest,
     Loading,
@@ -150,10 +149,11 @@ class ZygoteClient:
         halted is ended after 2 s, and any after 20 s.
         """
         gates: list[tuple[int, int]] = []
+        memories: list[int] = []
         try:
-            if not self._open_gates(gates, len(starts)):
+            if not self._open(gates, memories, len(starts)):
                 return [None] * len(starts)
-            answer = self._ask(starts, [theirs for theirs, _ in gates])
+            answer = self._ask(starts, [theirs for theirs, _ in gates], memories)
             if not isinstance(answer, Forked):
                 return [None] * len(starts)
             for pid, start, (_, ours) in zip(answer.pids, starts, gates, strict=True):
@@ -163,15 +163,15 @@ class ZygoteClient:
                     self._add_step("busy", f"the zygote could not fork {start.spec.replica.name}: {answer.message}")
             return list(answer.pids)
         finally:
-            for gate in gates:
-                for end in gate:
-                    os.close(end)
+            for descriptor in (*chain.from_iterable(gates), *memories):
+                os.close(descriptor)
 
-    def _open_gates(self, gates: list[tuple[int, int]], number: int) -> bool:
-        """Fill `gates` with a pipe for each replica; return False where fewer files may be open."""
+    def _open(self, gates: list[tuple[int, int]], memories: list[int], number: int) -> bool:
+        """Open a pipe and a memory file for each replica; return False where fewer files may be open."""
         try:
-            while len(gates) < number:
+            while len(memories) < number:
                 gates.append(os.pipe2(os.O_CLOEXEC))
+                memories.append(os.memfd_create("fork request", os.MFD_CLOEXEC))
         except OSError as error:
             self._add_step("busy", f"{number} replicas are executed, not forked: {error.strerror} (ulimit -n)")
             return False
@@ -188,25 +188,20 @@ class ZygoteClient:
             attributes=start.attributes,
         )
 
-    def _ask(self, starts: Sequence[Start], gates: Sequence[int]) -> ZygoteMessage | None:
+    def _ask(self, starts: Sequence[Start], gates: Sequence[int], memories: Sequence[int]) -> ZygoteMessage | None:
         if self._control is None:
             return None
         try:
             self._control.settimeout(_FORK_PATIENCE_S)
-            for number, (start, gate) in enumerate(zip(starts, gates, strict=True), 1):
-                self._send(self._control, start, gate, LAST if number == len(starts) else MORE)
+            sent: list[int] = []
+            for start, gate, memory in zip(starts, gates, memories, strict=True):
+                os.write(memory, msgspec.msgpack.encode(self._request(start)))
+                sent += (memory, *start.streams, gate)
+            socket.send_fds(self._control, [b"%d" % len(starts)], sent)
             return self._answer(self._control)
         except OSError as error:
             self._leave(f"does not answer: {error.strerror or error}")
         return None
-
-    def _send(self, control: socket.socket, start: Start, gate: int, marker: bytes) -> None:
-        memory = os.memfd_create("fork request", os.MFD_CLOEXEC)
-        try:
-            os.write(memory, msgspec.msgpack.encode(self._request(start)))
-            socket.send_fds(control, [marker], [memory, *start.streams, gate])
-        finally:
-            os.close(memory)
 
     def _answer(self, control: socket.socket) -> ZygoteMessage | None:
         """Wait for the zygote's answer to a request. Raises OSError.

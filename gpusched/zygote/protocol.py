@@ -1,7 +1,8 @@
 """The messages between the supervisor and a zygote, and which commands a fork can stand for. No I/O.
 
-A message is one packet of msgpack, never pickle. A request for a fork is too large for a packet where environments are:
-it lies in a memory file, whose descriptor comes with the packet, before the replica's three streams and its gate.
+A message is one packet of msgpack, never pickle. A request for forks is too large for a packet where environments are:
+the packet has their number. What is asked of each lies in a memory file, whose descriptor comes with the packet, before
+the replica's three streams and its gate.
 """
 
 import os
@@ -17,8 +18,6 @@ from gpusched.model.job import ProcessAttributes
 
 __all__ = [
     "DESCRIPTORS",
-    "LAST",
-    "MORE",
     "Command",
     "ForkRequest",
     "Forked",
@@ -32,10 +31,7 @@ __all__ = [
 ]
 
 DESCRIPTORS: Final = 5
-"""What comes with a request: the memory file, stdin, stdout, stderr, and the gate."""
-MORE: Final = b"more"
-LAST: Final = b"last"
-"""A request announces whether more follow; those up to the last are served together."""
+"""What comes with a request for each of its replicas: the memory file, stdin, stdout, stderr, and the gate."""
 
 _AT_START: Final = re.compile(r"PYTHON|LD_|GLIBC_TUNABLES|MALLOC_|LANG$|LC_")
 
@@ -86,7 +82,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Forked(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The replicas are these processes, in the order of the requests; each leads a session and waits at its gate.
+    """The replicas are these processes, in the order of the request; each leads a session and waits at its gate.
 
     None where the system allowed no fork; `message` is then the reason.
     """

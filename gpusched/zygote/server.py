@@ -20,12 +20,13 @@ from typing import Final
 import msgspec
 
 from gpusched.frameworks.forking import obstacle_to_fork
-from gpusched.zygote.protocol import DESCRIPTORS, LAST, Forked, Loading, Ready, Refused, ZygoteMessage
+from gpusched.zygote.protocol import DESCRIPTORS, Forked, Loading, Ready, Refused, ZygoteMessage
 from gpusched.zygote.replica import Fresh, Order, become
 
-__all__ = ["Zygote", "load", "serve"]
+__all__ = ["load", "serve"]
 
 _LONGEST_MESSAGE: Final = 1000  # an error may be longer than a packet; all of it is in the zygote's log
+_MOST_DESCRIPTORS: Final = 253  # of a packet (unix(7)); a supervisor has 8 replicas started at a time
 _THREADS_PATIENCE_S: Final = 0.5  # the kernel lists a thread for a moment longer than Python has joined it
 
 
@@ -54,82 +55,63 @@ def load(modules: Sequence[str], report: Callable[[Loading | Refused], None]) ->
     return True
 
 
-class Zygote:
-    """Imports `modules`, then answers requests on `control` until the other end is closed."""
+def serve(control: socket.socket, modules: Sequence[str]) -> Order | None:
+    """Import the modules, and fork as often as the supervisor asks for it, until it closes its end of `control`.
 
-    def __init__(self, control: socket.socket, modules: Sequence[str]) -> None:
-        self._control, self._modules = control, modules
+    Returns in each fork, with its order, and None in the zygote itself. A fork first becomes the leader of a session:
+    from the moment in which the supervisor knows of it, a signal to its group reaches it, and one to the zygote's not.
+    """
 
-    def load(self) -> bool:
-        """Import the modules; return whether this process may be forked now."""
-        if not load(self._modules, self._send):
-            return False
+    def send(message: ZygoteMessage) -> None:
+        control.send(msgspec.msgpack.encode(message))
+
+    with contextlib.suppress(BrokenPipeError, ConnectionError):  # the supervisor is gone, or wants it no more
+        if not load(modules, send):
+            return None
         _open_streams()
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # a fork gets them when it is the replica
         gc.freeze()  # or the first collection of each fork would write to, and so copy, every page of objects
-        self._send(Ready())
-        return True
-
-    def serve(self) -> Order | None:
-        """Fork as often as the supervisor asks for it. Returns in each fork, with its order; in the zygote at the end.
-
-        A fork first becomes the leader of a session, so that from the moment in which the supervisor knows of it, a
-        signal to its group reaches it, and none to the zygote's does.
-        """
-        while (orders := self._receive_orders()) is not None:
-            mine = self._fork(orders)
+        send(Ready())
+        while (orders := _receive_orders(control)) is not None:
+            mine = _fork(orders, send)
             for order in orders:
                 if order is not mine:
                     order.close()
             if mine is not None:
-                self._control.close()
+                control.close()
                 return mine
+    return None
+
+
+def _receive_orders(control: socket.socket) -> list[Order] | None:
+    """Wait for a request. Returns None once the other end is closed, or where not all that comes with it could be."""
+    count, found, _, _ = socket.recv_fds(control, 16, _MOST_DESCRIPTORS)
+    if not count or len(found) != int(count) * DESCRIPTORS:
         return None
-
-    def _receive_orders(self) -> list[Order] | None:
-        """Wait for requests, up to a last one. Returns None once the other end is closed."""
-        orders: list[Order] = []
-        while True:
-            marker, descriptors, _, _ = socket.recv_fds(self._control, 16, DESCRIPTORS)
-            if len(descriptors) != DESCRIPTORS:
-                return None
-            orders.append(Order(descriptors))
-            if marker == LAST:
-                return orders
-
-    def _fork(self, orders: list[Order]) -> Order | None:
-        """Fork a replica for each order, report them to the supervisor. Returns the replica's own in each of them."""
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):  # a module may have closed or replaced it
-                stream.flush()
-        read, write = os.pipe()
-        try:
-            middle = os.fork()
-        except OSError as error:
-            os.close(write)
-            self._send(Forked(pids=(None,) * len(orders), message=str(error.strerror)))
-        else:
-            if middle == 0:
-                os.close(read)
-                return _fork_each(orders, write)
-            os.close(write)
-            with contextlib.suppress(ChildProcessError):  # a module ignores SIGCHLD
-                os.waitpid(middle, 0)  # from now on the replicas are children of the supervisor, a subreaper
-            self._send(_forked(read, len(orders)))
-        os.close(read)
-        return None
-
-    def _send(self, message: ZygoteMessage) -> None:
-        self._control.send(msgspec.msgpack.encode(message))
+    return [Order(found[begin : begin + DESCRIPTORS]) for begin in range(0, len(found), DESCRIPTORS)]
 
 
-def serve(control: socket.socket, modules: Sequence[str]) -> Order | None:
-    """Be a zygote until the supervisor closes its end; return an order in each fork, None in the zygote itself."""
-    zygote = Zygote(control, modules)
+def _fork(orders: list[Order], send: Callable[[Forked], None]) -> Order | None:
+    """Fork a replica for each order, report them to the supervisor. Returns the replica's own in each of them."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # a module may have closed or replaced it
+            stream.flush()
+    read, write = os.pipe()
     try:
-        return zygote.serve() if zygote.load() else None
-    except (BrokenPipeError, ConnectionError):  # the supervisor is gone, or wants it no more
-        return None
+        middle = os.fork()
+    except OSError as error:
+        os.close(write)
+        send(Forked(pids=(None,) * len(orders), message=str(error.strerror)))
+    else:
+        if middle == 0:
+            os.close(read)
+            return _fork_each(orders, write)
+        os.close(write)
+        with contextlib.suppress(ChildProcessError):  # a module ignores SIGCHLD
+            os.waitpid(middle, 0)  # from now on the replicas are children of the supervisor, a subreaper
+        send(_forked(read, len(orders)))
+    os.close(read)
+    return None
 
 
 def _fork_each(orders: Sequence[Order], write: int) -> Order:

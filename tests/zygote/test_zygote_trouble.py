@@ -194,8 +194,9 @@ def test_a_fork_that_nobody_heard_of_ends_without_having_begun(place: Preloading
     spec, nothing = place.python("part.0", "-m", "wait"), os.open(os.devnull, os.O_RDWR)
     log = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
     gate, ours = os.pipe()
+    memories = [os.memfd_create(name) for name in ("one", "other")]
     start = Start(spec=spec, env=dict(os.environ), streams=(nothing, log, log))
-    forked = one._ask([start, start], [gate, gate])
+    forked = one._ask([start, start], [gate, gate], memories)
     assert isinstance(forked, Forked)
     assert len(set(forked.pids)) == 2
     os.close(gate)
@@ -203,8 +204,8 @@ def test_a_fork_that_nobody_heard_of_ends_without_having_begun(place: Preloading
     os.close(ours)
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in forked.pids), "they have ended")
     assert (tmp_path / "out").read_bytes() == b""
-    os.close(nothing)
-    os.close(log)
+    for descriptor in (nothing, log, *memories):
+        os.close(descriptor)
     one.close()
     os.waitpid(one.pid or 0, 0)
 
