@@ -5,7 +5,6 @@ No daemon, one that hangs and one of another version are three different message
 
 import os
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -39,6 +38,7 @@ _START_HINT: Final = "start one: gpusched daemon start"
 _START_PATIENCE_S: Final = 10.0
 _ANSWER_PATIENCE_S: Final = 10.0  # a daemon on a host with many more processes than CPUs is late, and well
 _LARGEST_ANSWER: Final = 256 << 20
+_LONGEST_REPLY: Final = 65536
 _POLL_EVERY_S: Final = 0.25
 _RETRY_S: Final = 0.01
 _STARTS: Final = 3
@@ -167,8 +167,9 @@ def spawn_daemon(settings: Settings) -> None:
     """Start the daemon in a new session, and return once one answers, this or another.
 
     It gets the environment of this process, less what belongs to a job that this process may be part of. Raises the
-    error that it ended with, or NoDaemon after 10 s.
+    error that it ended with, or NoDaemon where it is late and does not answer within 10 s more.
     """
+    import select
     import subprocess  # a command that only asks starts sooner without it
 
     private_directory(settings.runtime_dir)
@@ -198,7 +199,9 @@ def spawn_daemon(settings: Settings) -> None:
         raise HostFault(f"the daemon cannot be started: {error}", "see that the state directory is writable") from None
     os.close(outer)
     with os.fdopen(inner, "rb", buffering=0) as pipe:
-        _raise_start_error(b"".join(_until_silent(pipe.fileno(), deadline)), log)
+        answered, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
+        if answered:  # otherwise it is late, and may serve yet
+            _raise_start_error(os.read(inner, _LONGEST_REPLY), log)  # which was written at once
     _await_answer(settings, deadline, log)
 
 
@@ -223,17 +226,6 @@ def daemon_environment(settings: Settings) -> dict[str, str]:
     The daemon may outlive the job that this process is part of.
     """
     return outside_environment(os.environ) | places(os.environ) | settings.environment()
-
-
-def _until_silent(descriptor: int, deadline: float) -> Iterator[bytes]:
-    """Yield what comes out of a pipe until all writers have closed it, or the deadline."""
-    import select
-
-    while (left := deadline - time.monotonic()) > 0 and select.select([descriptor], [], [], left)[0]:
-        piece = os.read(descriptor, 65536)
-        if not piece:
-            return
-        yield piece
 
 
 def _raise_start_error(output: bytes, log: Path) -> None:

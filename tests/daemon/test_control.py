@@ -226,6 +226,17 @@ def test_a_daemon_that_ends_in_the_moment_before_it_is_asked_is_started_again(
     daemon.command.run("daemon", "stop")
 
 
+def test_a_daemon_that_begins_late_is_waited_for(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = str(Path(__file__).with_name("slow_daemon.py"))
+    monkeypatch.setattr(client, "own_command", lambda *arguments: [sys.executable, slow, arguments[-1]])
+    monkeypatch.setattr(client, "_START_PATIENCE_S", 0.1)
+    for name, value in daemon.command.env.items():
+        monkeypatch.setenv(name, value)
+    with connect_or_start(daemon.settings) as link:
+        assert link.ask(Ping())
+    daemon.command.run("daemon", "stop")
+
+
 def test_the_socket_is_this_users_only(daemon: Daemon) -> None:
     daemon.start()
     path = control_socket(daemon.settings)

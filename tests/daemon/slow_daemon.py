@@ -1,0 +1,27 @@
+"""A real daemon that takes a second to begin: what started it is back by then, and waits for its answer."""
+
+import os
+import sys
+import time
+
+from gpusched.daemon.devices import Devices
+from gpusched.daemon.main import main
+
+reader, writer = os.pipe()
+if os.fork():
+    os.close(writer)
+    os.read(reader, 1)  # until it has its lock
+    os._exit(0)
+
+
+honest = Devices.await_first
+
+
+def slow(self: Devices, now: float) -> None:
+    os.close(writer)
+    time.sleep(1.0)
+    honest(self, now)
+
+
+Devices.await_first = slow  # type: ignore[method-assign]
+sys.exit(main(os.fdopen(int(sys.argv[1]), "wb")))
