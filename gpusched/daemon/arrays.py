@@ -89,8 +89,8 @@ def made(state: DaemonState, member: Job) -> Job:
 
 def finish_arrays(state: DaemonState) -> None:
     """Note the end of arrays whose members have all ended, or of which those that live were to be the last."""
-    changed, state.jobs.arrays.changed = state.jobs.arrays.changed, set()
-    for job_id in changed:
+    for job_id in tuple(state.jobs.arrays.changed):  # what fails at one leaves the others for the next turn
+        state.jobs.arrays.changed.discard(job_id)
         job, found = state.jobs.live[job_id], state.jobs.arrays.status(job_id)
         more = found.waiting or state.jobs.arrays.is_open(job_id)
         if found.live or (more and not job.stop_asked):

@@ -8,13 +8,20 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from gpusched.control.messages import Stop
+from gpusched.daemon import arrays
 from gpusched.daemon.state import MOST_FAULTS_LOGGED, DaemonState
+from gpusched.model.array import Array
+from gpusched.model.job import ProcessIdentity
 from gpusched.model.status import JobState
+from gpusched.storage.job_table import JobTable
+from gpusched.storage.store import Store
 from tests.daemon.daemons import Daemon
 from tests.patience import until
 from tests.stand_in.library import ROOT
+from tests.storage.records import queued
 
 FAULTY = Path(__file__).with_name("faulty_daemon.py")
 
@@ -25,6 +32,15 @@ def start_faulty(daemon: Daemon) -> None:
         env = {**daemon.env, "PYTHONPATH": str(ROOT)}
         daemon.process = subprocess.Popen([sys.executable, str(FAULTY)], env=env, stderr=log)
     until(lambda: daemon.pid, "the daemon listens")
+
+
+def simple_state(jobs: object) -> DaemonState:
+    """The state of a daemon without a host."""
+    nothing, starts = cast("Any", None), cast("Any", SimpleNamespace(forget=lambda _: None))
+    settings = cast("Any", SimpleNamespace(idle_after_s=1800.0, idle_below=1.0))
+    return DaemonState(
+        settings=settings, jobs=cast("Any", jobs), devices=nothing, starts=starts, spawn_delivery=nothing
+    )
 
 
 def test_a_job_that_is_cancelled_in_a_pass_over_the_queue_costs_those_of_other_machines_nothing(daemon: Daemon) -> None:
@@ -87,11 +103,33 @@ def test_an_internal_error_at_one_job_keeps_no_daemon_from_its_start(daemon: Dae
     assert {job.state for job in daemon.ended(faulty, other)} == {JobState.CANCELLED}
 
 
+def test_an_error_at_the_end_of_one_array_keeps_no_other_from_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(arrays, "Reading", no_thread)
+    store = Store.open(tmp_path / "gpusched.db")
+    state = simple_state(JobTable(store))
+    for number in (1, 2):
+        one = queued(number)
+        assert one.submission is not None
+        owned = replace(one.submission, array=Array(count=0), owner=ProcessIdentity(pid=1, start=1))
+        state.jobs.add(replace(one, submission=owned))
+        state.jobs.change(state.jobs.live[one.id])
+
+    for _turn in range(2):
+        with pytest.raises(RuntimeError):
+            arrays.finish_arrays(state)
+
+    assert not state.jobs.live
+    assert not state.jobs.arrays.changed
+    store.close()
+
+
 def test_an_error_whose_text_changes_each_time_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    nothing, empty = cast("Any", None), cast("Any", SimpleNamespace(ended=lambda _, **_more: []))
-    starts = cast("Any", SimpleNamespace(forget=lambda _: None))
-    settings = cast("Any", SimpleNamespace(idle_after_s=1800.0, idle_below=1.0))
-    state = DaemonState(settings=settings, jobs=empty, devices=nothing, starts=starts, spawn_delivery=nothing)
+    state = simple_state(SimpleNamespace(ended=lambda _, **_more: []))
 
     def fail(number: int) -> None:
         raise ValueError(number)
