@@ -65,7 +65,7 @@ class Admission:
             require_short_socket(submission.workload, self._state.settings)
         submission = self.named(self._resolved(self._measured(_absolute(submission), host), host))
         name = submission.workload.name
-        after = max(self._numbers.get(name, 0), self._state.jobs.last_number(name))
+        after = max(self._numbers.get(name, 0), self._state.jobs.store.last_number(name))
         directory = claim_directory(self._state.settings.state_dir, name, after=after)
         self._numbers[name] = int(directory.path.name.rpartition("-")[2])
         job = Job(
@@ -180,7 +180,8 @@ class Admission:
     def _measured(self, submission: Submission, host: Inventory) -> Submission:
         """Return the submission with what was measured of its roles. Raises UsageError for an `auto` too early."""
         inventory = host if submission.machine is None else self._state.devices.machine(submission.machine)[0]
-        return with_measured(submission, inventory, self._state.settings, self._state.jobs.measured, shown=False)
+        find = self._state.jobs.store.footprints.find
+        return with_measured(submission, inventory, self._state.settings, find, shown=False)
 
     def _resolved(self, submission: Submission, host: Inventory) -> Submission:
         """Return the submission with the uuids of the devices that it may use; it would fit if the host were idle."""

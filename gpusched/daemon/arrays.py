@@ -118,7 +118,7 @@ def take_up_held(state: DaemonState) -> None:
     state.prepared += held
     if held:
         state.changed()  # those behind them were not prepared meanwhile
-    for array, why in state.starts.troubles():
+    for array, why in state.starts.forks.troubles():
         job = state.jobs.live.get(array)
         if job is not None and (job.message is None or job.message.startswith(_NOT_PRELOADED)):
             state.jobs.change(replace(job, message=None if why is None else f"{_NOT_PRELOADED}{why}"))
@@ -139,7 +139,7 @@ def resume(state: DaemonState, job: Job, asked: Resume, named: Callable[[Submiss
         raise UsageError(f"{job.id} has not ended", f"wait for it: gpusched wait {job.id}")
     if state.jobs.is_unsaved(job.id):
         raise HostFault(f"{job.id}: its end is not saved yet", "try again")
-    ends = [ended for _, ended in state.jobs.members(job.id)]
+    ends = [ended for _, ended in state.jobs.store.members(job.id)]
     if len(ends) == job.submission.array.count and not any(ended in _AGAIN for ended in ends):
         raise UsageError(f"all members of {job.id} have succeeded", "queue the same again: gpusched rerun")
     state.jobs.forget_members(job.id, _AGAIN)

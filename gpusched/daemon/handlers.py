@@ -98,8 +98,8 @@ class Handlers:
             case ListUsage():
                 return Usages(rows=self._usage(asked.request))
             case FindMeasured():
-                question = asked.request
-                return Measured(found=self._state.jobs.measured(question.keys, question.devices, question.driver))
+                question, footprints = asked.request, self._state.jobs.store.footprints
+                return Measured(found=footprints.find(question.keys, question.devices, question.driver))
             case Select():
                 self._adoption.scan()
                 return Selected(ids=selected(self._state.jobs, asked.request.jobs))
@@ -164,7 +164,7 @@ class Handlers:
             running=len(live) - queued,
             malformed=self._server.malformed,
             problems=tuple(problems),
-            undelivered=state.jobs.events.undelivered(),
+            undelivered=state.jobs.store.events.undelivered(),
         )
 
     def _submit(self, request: Submit) -> Submitted:

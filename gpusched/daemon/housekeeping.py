@@ -15,7 +15,7 @@ from gpusched.daemon.state import DaemonState
 from gpusched.errors import HostFault
 from gpusched.execution.removed import delete_removed
 from gpusched.probe.reading import Reading
-from gpusched.storage.job_table import FIRST_END, EndPosition
+from gpusched.storage.store import FIRST_END, EndPosition
 
 __all__ = ["Housekeeping"]
 
@@ -60,13 +60,13 @@ class Housekeeping:
     def _remove_jobs(self) -> bool:
         """Remove some jobs; return whether there may be more."""
         until = self._last_not_kept()
-        found = [] if until is None else self._state.jobs.ended_until(until, self._jobs_after, _JOBS_A_STEP)
+        found = [] if until is None else self._state.jobs.store.ended_until(until, self._jobs_after, _JOBS_A_STEP)
         if not found:
             self._jobs_after = FIRST_END  # those that stayed are tried again
             return False
         newest_first = tuple(job_id for job_id, _ in reversed(found))  # of each workload one number is noted, not all
         arrays = self._remove(newest_first).arrays  # whose members go before them
-        members = [one for array in arrays for one, _ in self._state.jobs.members(array, _JOBS_A_STEP)]
+        members = [one for array in arrays for one, _ in self._state.jobs.store.members(array, _JOBS_A_STEP)]
         if not members or not self._remove(tuple(members)).ids:
             self._jobs_after = found[-1][1]
         return True
@@ -85,7 +85,7 @@ class Housekeeping:
         """Return the end of the youngest job that is not to be kept; None: all are."""
         keep = self._state.settings.keep_jobs
         if keep.most is not None:
-            return self._state.jobs.end_before(keep.most)
+            return self._state.jobs.store.end_before(keep.most)
         return None if keep.older_s is None else (time.time() - keep.older_s, _EVER, 0)
 
     def _remove_logs(self) -> bool:
@@ -95,7 +95,7 @@ class Housekeeping:
             return False
         until, deadline = (time.time() - keep_s, _EVER, 0), time.monotonic() + _LONGEST_S
         removed: list[str] = []
-        found = self._state.jobs.ended_until(until, self._logs_after, _LOGS_A_STEP, members=True)
+        found = self._state.jobs.store.ended_until(until, self._logs_after, _LOGS_A_STEP, members=True)
         for job_id, self._logs_after in found:
             if remove_logs(self._state, job_id):
                 removed.append(job_id)

@@ -77,7 +77,7 @@ def spawn_prepared(state: DaemonState, now: float) -> None:
     All of them where they are only asked for, of a fork server.
     """
     _spawn_next(state, now)
-    while state.prepared and state.starts.are_forked:
+    while state.prepared and state.starts.forks.is_ready:
         _spawn_next(state, now)
 
 

@@ -90,7 +90,7 @@ def serve(settings: Settings, environ: Mapping[str, str], ready: Callable[[], No
         database = settings.state_dir / "gpusched.db"
         without = jobs_without_database(database, settings.state_dir / "jobs")
         jobs = JobTable(Store.open(database), settings.notify)
-        stack.callback(jobs.close)
+        stack.callback(jobs.store.close)
         probe, events = NvmlProbe(settings.driver_patience_s), NvmlEvents()
         stack.callback(events.close)
         devices = Devices(settings, probe.read)

@@ -256,7 +256,7 @@ class Queue:
             starting, job = self._state.starts.just_starting, jobs[start.id]
             if starting >= most or time.monotonic() > until:
                 self._state.why[start.id] = f"its turn has come; {starting} others are just starting"
-            elif self._state.starts.importing(job.array or "") is None:
+            elif self._state.starts.forks.doing(job.array or "") is None:
                 self._prepare(start, job, directories, now)
 
     def _prepare(self, start: Start, job: Job, directories: Mapping[bool, LeaseDirectory], now: float) -> None:

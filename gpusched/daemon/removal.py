@@ -44,7 +44,7 @@ def remove(state: DaemonState, ids: tuple[str, ...], *, keep_results: bool) -> R
         try:
             job = state.jobs.job(job_id)
             why = _why_not(state, job, followed)
-            if why is None and job.is_array and state.jobs.members(job.id, 1):
+            if why is None and job.is_array and state.jobs.store.members(job.id, 1):
                 arrays.append(job_id)
                 continue
             if why is None:

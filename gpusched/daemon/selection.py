@@ -67,7 +67,7 @@ def _members(jobs: JobTable, name: str) -> list[str] | None:
         return None
     first = int(found["first"] or 0)
     last = int(found["last"] or MOST_MEMBERS) if found["to"] or not found["first"] else first
-    begun = {job_id: None for job_id, _ in jobs.members(array)} | dict.fromkeys(jobs.arrays.live(array))
+    begun = {job_id: None for job_id, _ in jobs.store.members(array)} | dict.fromkeys(jobs.arrays.live(array))
     numbers = {number_of_member(job_id): job_id for job_id in begun}
     chosen = [numbers[number] for number in sorted(numbers) if first <= number <= last]
     if not chosen and found["first"]:

@@ -51,11 +51,11 @@ class _Start(msgspec.Struct, kw_only=True):
 class StartingJobs:
     """The jobs on their way, by id; times: monotonic seconds. `spawn` starts a guard, and returns its pid if known.
 
-    `forks` are asked first.
+    `forks`, the fork servers, are asked first.
     """
 
     def __init__(self, settings: Settings, spawn: Spawn, forks: ForkServers) -> None:
-        self._settings, self._spawn, self._forks = settings, spawn, forks
+        self._settings, self._spawn, self.forks = settings, spawn, forks
         self._starts: dict[str, _Start] = {}
         self._next = 0.0
 
@@ -66,11 +66,6 @@ class StartingJobs:
 
     def __contains__(self, job_id: object) -> bool:
         return job_id in self._starts
-
-    @property
-    def are_forked(self) -> bool:
-        """Whether there is a fork server for all jobs, so that a start costs little."""
-        return self._forks.is_ready
 
     def prepare(self, job: Job, plan: Plan, leases: LeaseDirectory, now: float) -> None:
         """Commit the leases of a plan and write what is to be started; `leases` must be locked.
@@ -96,7 +91,7 @@ class StartingJobs:
         start.until = now + START_PATIENCE_S
         if job.submission is not None and job.submission.launcher is None and start.reservation is not None:
             wanted = (start.reservation.directory, start.reservation.nonce, job.submission.environ)
-            for server in self._forks.for_job(job):
+            for server in self.forks.for_job(job):
                 if server.fork(*wanted, now):
                     start.spawned, start.asked, start.until = True, server, now + _FORK_PATIENCE_S
                     return True
@@ -120,7 +115,7 @@ class StartingJobs:
 
     def guard_ended(self, pid: int) -> None:
         """Note that a child of this process ended and was reaped."""
-        for server in self._forks:
+        for server in self.forks:
             server.reaped(pid)
         for start in self._starts.values():
             if start.guard == pid:
@@ -128,11 +123,11 @@ class StartingJobs:
 
     def descriptors(self) -> list[int]:
         """Return what becomes readable when a fork server has a message."""
-        return [number for server in self._forks if (number := server.fileno()) is not None]
+        return [number for server in self.forks if (number := server.fileno()) is not None]
 
     def receive(self, now: float) -> None:
         """Note which guards of fork servers have ended, or all that a server still owed if it has."""
-        for server in self._forks:
+        for server in self.forks:
             server.check(now)
             ended, gone = server.receive(now)
             for start in self._starts.values() if ended else ():
@@ -140,18 +135,6 @@ class StartingJobs:
                     start.guard_ended = True
             if gone:
                 self._leave_unserved(server)
-
-    def importing(self, array: str) -> str | None:
-        """Return what the members of an array are held for, None if they are not."""
-        return self._forks.doing(array)
-
-    def troubles(self) -> list[tuple[str, str | None]]:
-        """Return of which arrays nothing can be preloaded, and why, where that is new; None: it can be again."""
-        return self._forks.troubles()
-
-    def forget(self, job_id: str) -> None:
-        """Drop what was kept for an array that is over."""
-        self._forks.forget(job_id)
 
     def shown(self, job_id: str) -> None:
         """The supervisor is there, or was, and has taken its leases: let go of what was held for it."""

@@ -90,7 +90,7 @@ class DaemonState:
     def shown(self, job: Job) -> JobStatus:
         """Return a job as others see it, with why it waits, and what its next members wait for."""
         status = self.meter.merged(status_of(job, self.why.get(job.id)))
-        note = self.starts.importing(job.id)
+        note = self.starts.forks.doing(job.id)
         status = status if note is None else replace(status, note=note)
         return replace(status, idle_since=self._members_idle_since(job)) if job.is_array else status
 
@@ -143,7 +143,7 @@ class DaemonState:
         self.expectations.forget(job_id)
         self.meter.forget(job_id)
         self.idleness.forget(job_id)
-        self.starts.forget(job_id)
+        self.starts.forks.forget(job_id)
         kept: tuple[dict[str, Any], ...] = (self.kills, self.why, self.hindrances, self.failures)
         for one in (*kept, self.losses, self.not_before, self.kill_by, self.forced):
             one.pop(job_id, None)

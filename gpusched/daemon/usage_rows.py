@@ -18,17 +18,17 @@ def usage_of(state: DaemonState, ids: Sequence[str], since: float, most: int) ->
     An array stands for its members that have begun. Times in Unix seconds. Raises NotFound.
     """
     if not ids:
-        return [*_of_live(state, state.jobs.live.values()), *state.jobs.usage_since(since, most)][:most]
+        return [*_of_live(state, state.jobs.live.values()), *state.jobs.store.usage.since(since, most)][:most]
     found = {(row.job, row.role): row for job_id in ids for row in _of_one(state, state.jobs.job(job_id), most)}
     return [row for row in found.values() if row.ended is None or row.ended >= since][:most]
 
 
 def _of_one(state: DaemonState, job: Job, most: int) -> Iterator[RoleUsage]:
     if not job.is_array:
-        yield from _of_live(state, [job]) if job.id in state.jobs.live else state.jobs.usage([job.id])
+        yield from _of_live(state, [job]) if job.id in state.jobs.live else state.jobs.store.usage.of([job.id])
         return
     live = (state.jobs.live[member] for member in sorted(state.jobs.arrays.live(job.id), key=number_of_member))
-    rows = [*_of_live(state, live), *state.jobs.usage_of_array(job.id, most)]
+    rows = [*_of_live(state, live), *state.jobs.store.usage.of_array(job.id, most)]
     yield from sorted(rows, key=lambda row: number_of_member(row.job))
 
 

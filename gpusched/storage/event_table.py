@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from gpusched.control.messages import Undelivered
 from gpusched.model.event import Event
 from gpusched.notifications.destination import Destination, Parcel, names, resolve, title_of
 from gpusched.notify_settings import NotifySettings
@@ -143,10 +142,6 @@ class EventTable:
         """Return in how many seconds something is due whose destination is not `busy`. Raises HostFault."""
         due = self._store.next_due(busy)
         return None if due is None else min(max(0.0, due - self._clock()), PAUSES_S[-1])
-
-    def undelivered(self) -> Undelivered | None:
-        """Return what could not be delivered; see event_store. Raises HostFault."""
-        return self._store.undelivered()
 
     def _make(self, event: Event, own: str | None = None) -> None:
         payload = msgspec.json.encode(event)

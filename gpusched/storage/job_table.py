@@ -12,21 +12,19 @@ from typing import Final
 import msgspec
 
 from gpusched.errors import HostFault, NotFound
-from gpusched.model.footprint import Measurements
 from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
 from gpusched.model.queue_group import QueueGroup
 from gpusched.model.selection import Selection
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
-from gpusched.model.usage import RoleUsage
 from gpusched.notify_settings import NotifySettings
 from gpusched.storage.array_table import ArrayTable
 from gpusched.storage.event_table import EventTable
 from gpusched.storage.job import Job
 from gpusched.storage.job_status import leave_status, status_of
-from gpusched.storage.store import FIRST_END, EndPosition, Store
+from gpusched.storage.store import Store
 
-__all__ = ["FIRST_END", "EndPosition", "JobTable"]
+__all__ = ["JobTable"]
 
 _LOG: Final = logging.getLogger(__name__)
 _RETRY_EVERY_S: Final = 1.0
@@ -42,10 +40,11 @@ class JobTable:
     groups of jobs of which something is set, by name.
 
     `problem` is why nothing can be saved at present, None if it can. `events`: those of its changes, saved with them.
+    `store` has what is saved; what changes goes through the table.
     """
 
     def __init__(self, store: Store, notify: NotifySettings = NotifySettings()) -> None:  # noqa: B008 (it is frozen)
-        self._store = store
+        self.store = store
         self.events = EventTable(store.events, notify)
         self._environments: list[dict[str, str]] = []
         self._added: list[Job] = []
@@ -72,7 +71,7 @@ class JobTable:
         """Return a job, ended or not. Raises NotFound."""
         job = self.live.get(job_id) or self._over.get(job_id)
         if job is None and job_id in self.known:
-            job = self._store.job(job_id)
+            job = self.store.job(job_id)
         if job is None:
             raise NotFound(f"there is no job {job_id}", "see `gpusched ps --all`")
         return job
@@ -82,31 +81,27 @@ class JobTable:
         if job_id in self.live:
             return self.live[job_id].state
         if job_id not in self._states and job_id in self.known:
-            found = self._store.job(job_id)
+            found = self.store.job(job_id)
             if found is not None:
                 self._states[job_id] = found.state
         return self._states.get(job_id)
 
-    def members(self, array: str, most: int = -1) -> list[tuple[str, JobState]]:
-        """Return the ids and states of members of an array that are saved, in no order; `most`: that many at most."""
-        return self._store.members(array, most)
-
     def forget_members(self, array: str, states: Sequence[JobState]) -> None:
         """Forget the members of an ended array that ended so: they can begin again. Raises HostFault."""
-        gone = [job_id for job_id, state in self._store.members(array) if state in states]
-        self._store.forget_members(array, states)
+        gone = [job_id for job_id, state in self.store.members(array) if state in states]
+        self.store.forget_members(array, states)
         self._dropped(gone)
 
     def ended(self, limit: int, skip: int = 0, *, members: bool = False) -> list[Job]:
         """Return the latest jobs that ended after the `skip` latest, latest first; `members`: those of arrays, too."""
         unsaved = [] if skip else [job for job in reversed(self._over.values()) if members or job.array is None]
-        saved = self._store.ended(limit, skip, members=members) if limit else []
+        saved = self.store.ended(limit, skip, members=members) if limit else []
         return [*unsaved, *(job for job in saved if job.id not in self._over)][:limit]
 
     def ended_arrays(self, now: float) -> tuple[JobStatus, ...]:
         """Return the arrays that ended within the hour before `now`, as others see them. Pages ask each second."""
         if self._arrays_over is None:
-            saved = self._store.arrays_since(now - _LATELY_S)
+            saved = self.store.arrays_since(now - _LATELY_S)
             self._arrays_over = {job.id: status_of(job) for job in (*saved, *self._over.values()) if job.is_array}
         self._arrays_over = _of_the_hour(self._arrays_over, now)
         return tuple(self._arrays_over.values())
@@ -116,47 +111,17 @@ class JobTable:
         if name in self.names:
             return self.names[name]
         unsaved = [job.id for job in self._over.values() if _name(job) == name]
-        return unsaved[-1] if unsaved else self._store.last_named(name)
+        return unsaved[-1] if unsaved else self.store.last_named(name)
 
     def search(self, glob: str | None, asked: Selection, meets: Callable[[Job], bool]) -> list[str]:
         """Return the ids of those that ended, `asked.ended` at the most, latest first; `meets`: is it one of them?"""
         unsaved = [job.id for job in reversed(self._over.values()) if meets(job)]
-        saved = self._store.search(glob, asked, asked.ended)
+        saved = self.store.search(glob, asked, asked.ended)
         return [*unsaved, *(job_id for job_id in saved if job_id not in self._over)][: asked.ended]
-
-    def ended_until(
-        self, until: EndPosition, after: EndPosition, limit: int, *, members: bool = False
-    ) -> list[tuple[str, EndPosition]]:
-        """Return jobs whose end is saved, from the oldest end behind `after` on; see Store.ended_until."""
-        return self._store.ended_until(until, after, limit, members=members)
-
-    def end_before(self, latest: int) -> EndPosition | None:
-        """Return the end of the job that ended last before the `latest`, None if there is none."""
-        return self._store.end_before(latest)
-
-    def usage(self, ids: Sequence[str]) -> list[RoleUsage]:
-        """Return what jobs used whose end is saved, a row for each of their roles."""
-        return self._store.usage.of(ids)
-
-    def usage_of_array(self, array: str, most: int) -> list[RoleUsage]:
-        """Return the same of members of an array, `most` rows of those that ended last."""
-        return self._store.usage.of_array(array, most)
-
-    def usage_since(self, moment: float, most: int) -> list[RoleUsage]:
-        """Return the same of those that ended since a moment, the latest first; `most` rows."""
-        return self._store.usage.since(moment, most)
-
-    def measured(self, keys: Sequence[str], devices: Sequence[str], driver: str | None) -> Measurements:
-        """Return what jobs have shown whose end is saved; see FootprintStore.find."""
-        return self._store.footprints.find(keys, devices, driver)
 
     def held(self) -> tuple[Lease, ...]:
         """Return what the jobs that have been started and live took when they started."""
         return tuple(lease for job in self.live.values() if job.state is not JobState.QUEUED for lease in job.leases)
-
-    def last_number(self, workload: str) -> int:
-        """Return the highest N of the ids WORKLOAD-N that the store knows, 0 if none."""
-        return self._store.last_number(workload)
 
     def add(self, job: Job) -> None:
         """Take in a job; `save` returns it if it could not be saved."""
@@ -198,12 +163,12 @@ class JobTable:
 
     def remove(self, ids: Sequence[str]) -> None:
         """Forget jobs whose end is saved. Raises HostFault."""
-        self._store.remove(ids)
+        self.store.remove(ids)
         self._dropped(ids)
 
     def change_group(self, group: QueueGroup) -> None:
         """Replace what is set of a group; it is on disk at once, or nothing is changed. Raises HostFault."""
-        self._store.save_group(group)
+        self.store.save_group(group)
         self.groups.pop(group.name, None)
         if not group.is_plain:
             self.groups[group.name] = group
@@ -223,11 +188,11 @@ class JobTable:
         if not self.unsaved or (now < self._retry_at and not self._added):
             return []
         try:
-            with self._store.transaction():
+            with self.store.transaction():
                 for job in self._added:
-                    self._store.add(job)
+                    self.store.add(job)
                 for job in self._changes:
-                    self._store.save(job)
+                    self.store.save(job)
                 self.events.write()
         except HostFault as error:
             return self._failed(error, now)
@@ -241,10 +206,6 @@ class JobTable:
             _LOG.warning("the database can be written again")
             self.problem = None
         return []
-
-    def close(self) -> None:
-        """Close the store."""
-        self._store.close()
 
     def _failed(self, error: HostFault, now: float) -> list[Job]:
         if self.problem is None:
@@ -277,7 +238,7 @@ class JobTable:
         if job.submission is None or job.submission.array is None:
             return
         if job.id not in self.arrays:
-            self.arrays.add(job.id, job.submission.array, self._store.members(job.id))
+            self.arrays.add(job.id, job.submission.array, self.store.members(job.id))
         self.arrays.change(job.id, job.submission.array)
         self._show_members(job.id)
 

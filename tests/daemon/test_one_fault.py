@@ -36,7 +36,7 @@ def start_faulty(daemon: Daemon) -> None:
 
 def simple_state(jobs: object) -> DaemonState:
     """The state of a daemon without a host."""
-    nothing, starts = cast("Any", None), cast("Any", SimpleNamespace(forget=lambda _: None))
+    nothing, starts = cast("Any", None), cast("Any", SimpleNamespace(forks=SimpleNamespace(forget=lambda _: None)))
     settings = cast("Any", SimpleNamespace(idle_after_s=1800.0, idle_below=1.0))
     return DaemonState(
         settings=settings, jobs=cast("Any", jobs), devices=nothing, starts=starts, spawn_delivery=nothing

@@ -158,11 +158,11 @@ def test_a_job_that_was_turned_away_does_not_come_back_by_a_change_to_it(
     table.add(new)
     table.change(replace(new, held=True))
     with monkeypatch.context() as full:
-        full.setattr(table._store, "add", lambda _: a_fault())
+        full.setattr(table.store, "add", lambda _: a_fault())
         assert [job.id for job in table.save(0.0)] == ["run-1"]
     table.add(a_job(2))
     assert table.save(10.0) == []
-    assert [job.id for job in table._store.live()] == ["run-2"]
+    assert [job.id for job in table.store.live()] == ["run-2"]
     assert (list(table.live), table.names) == (["run-2"], {})
 
 

@@ -22,7 +22,7 @@ class Table(EventTable):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store.events, NotifySettings(command="true"), lambda: self.now)
-        self.now = 1000.0
+        self.undelivered, self.now = store.events.undelivered, 1000.0
 
     def save(self) -> None:
         self.write()
