@@ -114,7 +114,7 @@ class Admission:
             if job.submission is None or job.state is not JobState.QUEUED:
                 state = ENDED.get(job.state, f"is {job.state}")
                 raise UsageError(f"{job.id} {state}: only a queued job can be changed", "see gpusched ps")
-            if job.is_array and change.is_of_members and self._state.jobs.arrays.has_begun(job.id):
+            if job.is_array and change.is_of_members and self._state.jobs.arrays[job.id].has_begun:
                 raise UsageError(f"all members of {job.id} have begun: none is left to change", "see gpusched ps")
             with _naming(job.id):
                 asked = _sound(self._with_ids(change.of(job.submission)))

@@ -44,7 +44,7 @@ def may_start(state: DaemonState, job: Job) -> bool:
     """Return whether something of a queued job waits to start: of an array, a member that has not begun."""
     if not job.is_array:
         return True
-    return not job.stop_asked and not owner_exited(job) and next(state.jobs.arrays.waiting(job.id), None) is not None
+    return not job.stop_asked and not owner_exited(job) and next(state.jobs.arrays[job.id].waiting(), None) is not None
 
 
 def owner_exited(job: Job) -> bool:
@@ -60,12 +60,12 @@ def offered(state: DaemonState, waiting: Iterable[Job], blocked: dict[str, str],
     waiting = list(waiting)
     each = max(1, most // max(1, sum(job.is_array and job.id not in blocked for job in waiting)))
     for job in waiting:
-        numbers = state.jobs.arrays.startable(job.id, each) if job.is_array and job.id not in blocked else []
+        numbers = state.jobs.arrays[job.id].startable(each) if job.is_array and job.id not in blocked else []
         if numbers:
             yield from (_member(job, number) for number in numbers)
             continue
         if job.is_array and job.id not in blocked:
-            found = state.jobs.arrays.status(job.id)
+            found = state.jobs.arrays[job.id].status()
             blocked[job.id] = f"{found.live} of at most {found.at_most} of its members run"
         yield job
 
@@ -91,8 +91,9 @@ def finish_arrays(state: DaemonState) -> None:
     """Note the end of arrays whose members have all ended, or of which those that live were to be the last."""
     for job_id in tuple(state.jobs.arrays.changed):  # what fails at one leaves the others for the next turn
         state.jobs.arrays.changed.discard(job_id)
-        job, found = state.jobs.live[job_id], state.jobs.arrays.status(job_id)
-        more = found.waiting or state.jobs.arrays.is_open(job_id)
+        job, progress = state.jobs.live[job_id], state.jobs.arrays[job_id]
+        found = progress.status()
+        more = found.waiting or progress.array.open
         if found.live or (more and not job.stop_asked):
             continue
         over = replace(
@@ -175,7 +176,7 @@ def extend(state: DaemonState, job: Job, asked: Extend) -> None:
     array = job.submission.array if job.submission else None
     if job.submission is None or array is None or not array.open or job.id not in state.jobs.arrays:
         raise UsageError(f"{job.id} takes no more members", "queue another array")
-    least = state.jobs.arrays.least_count(job.id) if asked.close else array.count
+    least = state.jobs.arrays[job.id].least_count if asked.close else array.count
     array = replace(array, count=max(least, asked.count), open=not asked.close)
     state.jobs.change(replace(job, submission=replace(job.submission, array=array)))
     state.changed()

@@ -35,7 +35,7 @@ def stop_job(state: DaemonState, job: Job, now: float, *, kill: bool, why: str =
 
 def stop_ownerless(state: DaemonState) -> None:
     """Stop the arrays whose owner has ended."""
-    for job_id in state.jobs.arrays:
+    for job_id in tuple(state.jobs.arrays):
         job = state.jobs.live[job_id]
         if not job.stop_asked and owner_exited(job):
             stop_job(state, job, time.monotonic(), kill=False, why=_OWNER_GONE)

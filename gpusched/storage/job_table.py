@@ -18,7 +18,7 @@ from gpusched.model.queue_group import QueueGroup
 from gpusched.model.selection import Selection
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.notify_settings import NotifySettings
-from gpusched.storage.array_table import ArrayTable
+from gpusched.storage.array_table import ArrayProgress, ArrayTable
 from gpusched.storage.event_table import EventTable
 from gpusched.storage.job import Job
 from gpusched.storage.job_status import leave_status, status_of
@@ -153,7 +153,8 @@ class JobTable:
             self._states.pop(job.id, None)
             self.live[job.id] = job
             self._note_array(job)
-        self.arrays.note(job)
+        if (progress := self.arrays.get(job.array or "")) is not None:
+            progress.note(job)
         self._show_members(job.array)
         self._changes.append(job)
 
@@ -238,18 +239,19 @@ class JobTable:
         if job.submission is None or job.submission.array is None:
             return
         if job.id not in self.arrays:
-            self.arrays.add(job.id, job.submission.array, self.store.members(job.id))
-        self.arrays.change(job.id, job.submission.array)
+            self.arrays[job.id] = ArrayProgress(job.submission.array, self.store.members(job.id))
+        self.arrays[job.id].array = job.submission.array
         self._show_members(job.id)
 
     def _show_members(self, array: str | None) -> None:
         if array in self.arrays and array in self.live:
-            self.live[array] = msgspec.structs.replace(self.live[array], members=self.arrays.status(array))
+            self.live[array] = msgspec.structs.replace(self.live[array], members=self.arrays[array].status())
             self.arrays.changed.add(array)
 
     def _forget(self, job: Job) -> None:
         self.live.pop(job.id, None)
-        self.arrays.forget(job.id)
+        self.arrays.pop(job.id, None)
+        self.arrays.changed.discard(job.id)
         name = _name(job)
         if name and self.names.get(name) == job.id:
             del self.names[name]
