@@ -107,50 +107,49 @@ class Loop:
 
     def run(self) -> None:
         """Receive, apply, watch, check the devices and the queue, start, answer, sleep; and again."""
-        steps = (
-            self._receive,
-            self._save_and_answer,
-            self._reap,
-            self._watch,
-            self._devices,
-            self._schedule,
-            self._save_and_act,
-            self._deliver,
-            self._explain,
-            self._answer_waiting,
-            self._maintain,
-            self._tidy,
-        )
+        steps: dict[str, Callable[[float], object]] = {
+            "receive": self._receive,
+            "save_and_answer": self._save_and_answer,
+            "reap": self._reap,
+            "watch": self._watch,
+            "devices": self._sentry.poll,
+            "schedule": self._queue.run_pass,
+            "save_and_act": self._save_and_act,
+            "deliver": self._deliver,
+            "explain": lambda _now: work_on_outlooks(self._state),
+            "answer_waiting": self._answer_waiting,
+            "maintain": self._maintain,
+            "tidy": self._housekeeping.step,
+        }
         while not (self._state.over or self._signals.asked_to_end):
-            for step in steps:
-                self._guarded(step)
+            for name, step in steps.items():
+                self._guarded(name, step)
             self._sleep()
         self._notifier.stopping()
-        self._guarded(self._sentry.keep)
-        self._save_and_act()
-        self._answer_waiting()
+        self._guarded("keep", lambda _now: self._sentry.keep())
+        self._save_and_act(time.monotonic())
+        self._answer_waiting(time.monotonic())
         self._state.remove_left_sockets()
 
-    def _guarded(self, step: Callable[[], None]) -> None:
-        """Run one step. An internal error in it is logged, and the daemon goes on with the other steps."""
+    def _guarded(self, name: str, step: Callable[[float], object]) -> None:
+        """Run one step, with the monotonic time. An internal error in it is logged, and the others go on."""
         try:
-            step()
+            step(time.monotonic())
         except Exception as error:  # noqa: BLE001 (the last line of defence)
-            what = f"{step.__name__.strip('_')}: {type(error).__name__}: {error}"
-            self._state.problems[step.__name__] = f"internal error in {what}; see daemon.log"
+            what = f"{name}: {type(error).__name__}: {error}"
+            self._state.problems[name] = f"internal error in {what}; see daemon.log"
             if what not in self._logged:
                 self._logged.add(what)
                 _LOG.exception("internal error in %s", what)
 
-    def _receive(self) -> None:
-        now = time.monotonic()
+    def _receive(self, now: float) -> None:
         for asked in self._server.receive(_MOST_AT_ONCE, _LONGEST_HEARING_S):
             answer = self._handlers.handle(asked, now)
             if answer is not None:
                 self._pending.append((asked, answer))
 
-    def _save_and_answer(self) -> None:
-        refused = {job.id: job for job in self._state.jobs.save(time.monotonic())}
+    def _save_and_answer(self, now: float) -> None:
+        refused = {job.id: job for job in self._state.jobs.save(now)}
         pending, self._pending = self._pending, []
         for asked, answer in pending:
             if isinstance(answer, Submitted) and answer.id in refused:
@@ -159,15 +158,14 @@ class Loop:
             else:
                 self._server.answer(asked, answer)
 
-    def _reap(self) -> None:
+    def _reap(self, now: float) -> None:
         """Learn which guards among our children have ended, and which of the fork server's."""
         with contextlib.suppress(ChildProcessError):
             while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
                 self._state.starts.guard_ended(pid)
-        self._state.starts.receive(time.monotonic())
+        self._state.starts.receive(now)
 
-    def _watch(self) -> None:
-        now = time.monotonic()
+    def _watch(self, now: float) -> None:
         check_starts(self._state, now)
         check_running(self._state, now)
         force_kills(self._state, now)
@@ -175,16 +173,10 @@ class Loop:
         if now >= self._adoption.due():
             self._adoption.scan()
 
-    def _devices(self) -> None:
-        self._sentry.poll(time.monotonic())
-
-    def _schedule(self) -> None:
-        self._queue.run_pass(time.monotonic())
-
-    def _save_and_act(self) -> None:
+    def _save_and_act(self, now: float) -> None:
         """Save; then start what is saved. A stop is not held up by a full disk: then only a crash would forget it."""
         take_up_held(self._state)
-        self._state.jobs.save(time.monotonic())
+        self._state.jobs.save(now)
         if not self._state.jobs.unsaved:
             spawn_prepared(self._state, time.monotonic())
         orders, self._state.orders = self._state.orders, []
@@ -193,20 +185,16 @@ class Loop:
             if job is not None:
                 self._state.contain(job_id, "the stop", partial(order_stop, self._state, job, kill=kill))
 
-    def _deliver(self) -> None:
-        if self._deliveries.step(time.monotonic()):
-            self._state.jobs.save(time.monotonic())
+    def _deliver(self, now: float) -> None:
+        if self._deliveries.step(now):
+            self._state.jobs.save(now)
 
-    def _explain(self) -> None:
-        work_on_outlooks(self._state)
-
-    def _answer_waiting(self) -> None:
-        for asked, answer in self._state.waiting.ready(time.monotonic()):
+    def _answer_waiting(self, now: float) -> None:
+        for asked, answer in self._state.waiting.ready(now):
             self._server.answer(asked, answer)
 
-    def _maintain(self) -> None:
+    def _maintain(self, now: float) -> None:
         self._notifier.ping()
-        now = time.monotonic()
         if now < self._next_own:
             return
         self._next_own = now + _OWN_EVERY_S
@@ -226,9 +214,6 @@ class Loop:
             if self._state.problems.get("socket") != str(error):
                 _LOG.warning("no client can reach the daemon: %s", error)
             self._state.problems["socket"] = str(error)
-
-    def _tidy(self) -> None:
-        self._housekeeping.step(time.monotonic())
 
     def _sleep(self) -> None:
         now = time.monotonic()
