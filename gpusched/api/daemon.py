@@ -21,7 +21,6 @@ from gpusched.control.client import (
     connect_or_start,
     daemon_environment,
     daemon_pid,
-    spawn_daemon,
 )
 from gpusched.control.messages import Drain, Drained, Ping, Pong, Shutdown
 from gpusched.control.place import control_socket, is_locked, listener
@@ -65,7 +64,8 @@ def start() -> bool:
                 raise
         else:
             return False
-    spawn_daemon(settings)
+    with connect_or_start(settings) as client:
+        client.ask(Ping())
     return True
 
 

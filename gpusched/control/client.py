@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 import gpusched
 from gpusched.control.codec import decode_answer, encode
-from gpusched.control.messages import PROTOCOL, Answer, Ping, Refused, Request
+from gpusched.control.messages import PROTOCOL, Answer, Refused, Request
 from gpusched.control.place import control_socket, is_locked, listener, private_directory
 from gpusched.environment import outside_environment
 from gpusched.errors import GpuschedError, HostFault, NoDaemon, ProtocolError
@@ -31,7 +31,6 @@ __all__ = [
     "daemon_environment",
     "daemon_pid",
     "listener",
-    "spawn_daemon",
 ]
 
 _START_HINT: Final = "start one: gpusched daemon start"
@@ -149,31 +148,33 @@ class Client:
 
 
 def connect_or_start(settings: Settings) -> Client:
-    """Return a link to the daemon, having started one if there is none. Raises as spawn_daemon does."""
+    """Return a link to the daemon, having started one if there is none.
+
+    Raises the error that it ended with, and NoDaemon where it began late and does not listen within 10 s more.
+    """
     for left in reversed(range(_STARTS)):
         if listener(control_socket(settings)) is None:
-            spawn_daemon(settings)
+            _spawn_daemon(settings)
         client = Client(settings)
         try:
             client.connect()
             break
-        except Absent:  # the one that was there just now has ended
+        except Absent:  # the one that was there just now, or was found by the one that was to begin, has ended
             if not left:
                 raise
     return client
 
 
-def spawn_daemon(settings: Settings) -> None:
-    """Start the daemon in a new session, and return once one answers, this or another.
+def _spawn_daemon(settings: Settings) -> None:
+    """Start the daemon in a new session, and return once it serves, has found another, or is late.
 
     It gets the environment of this process, less what belongs to a job that this process may be part of. Raises the
-    error that it ended with, or NoDaemon where it is late and does not answer within 10 s more.
+    error that it ended with.
     """
     import select
     import subprocess  # a command that only asks starts sooner without it
 
     private_directory(settings.runtime_dir)
-    deadline = time.monotonic() + _START_PATIENCE_S
     log = settings.state_dir / "daemon.log"
     inner, outer = os.pipe2(os.O_CLOEXEC)
     try:
@@ -199,10 +200,8 @@ def spawn_daemon(settings: Settings) -> None:
         raise HostFault(f"the daemon cannot be started: {error}", "see that the state directory is writable") from None
     os.close(outer)
     with os.fdopen(inner, "rb", buffering=0) as pipe:
-        answered, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
-        if answered:  # otherwise it is late, and may serve yet
+        if select.select([pipe], [], [], _START_PATIENCE_S)[0]:  # otherwise it is late, and may serve yet
             _raise_start_error(os.read(inner, _LONGEST_REPLY), log)  # which was written at once
-    _await_answer(settings, deadline, log)
 
 
 def _shorten(log: Path) -> None:
@@ -239,21 +238,6 @@ def _raise_start_error(output: bytes, log: Path) -> None:
         raise _error(answer["code"], answer["message"], answer["hint"])
     except (ValueError, KeyError, TypeError):
         raise HostFault("the daemon ended before it could serve", f"see the end of {log}") from None
-
-
-def _await_answer(settings: Settings, deadline: float, log: Path) -> None:
-    while True:
-        try:
-            with Client(settings) as client:
-                client.ask(Ping())
-        except NoDaemon:
-            if time.monotonic() > deadline:
-                pid = daemon_pid(settings)
-                hint = f"see {log}; if process {pid} is a daemon that hangs: gpusched daemon stop --kill"
-                raise NoDaemon(f"the daemon does not answer within {_START_PATIENCE_S:.0f} s", hint) from None
-            time.sleep(0.02)
-        else:
-            return
 
 
 def _read(protocol: bytes, frame: bytes) -> Answer:

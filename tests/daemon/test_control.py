@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 from gpusched.control import client
-from gpusched.control.client import Client, connect_or_start, control_socket, daemon_pid, spawn_daemon
+from gpusched.control.client import Client, connect_or_start, control_socket, daemon_pid
 from gpusched.control.codec import decode_answer, encode
 from gpusched.control.messages import PROTOCOL, ListJobs, Ping, Refused, Shutdown, Submit
 from gpusched.control.place import listener
@@ -247,7 +247,7 @@ def test_the_socket_is_this_users_only(daemon: Daemon) -> None:
 def test_a_runtime_directory_that_others_can_enter_is_refused(daemon: Daemon) -> None:
     daemon.settings.runtime_dir.mkdir(mode=0o755)
     with pytest.raises(HostFault, match="open to other users"):
-        spawn_daemon(daemon.settings)
+        connect_or_start(daemon.settings)
 
 
 def test_a_daemon_whose_state_directory_is_gone_ends_by_itself(daemon: Daemon) -> None:
