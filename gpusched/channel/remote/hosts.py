@@ -25,7 +25,7 @@ __all__ = ["Hosts"]
 _MOST: Final = 1000
 _MOST_OF_A_KEY: Final = 250
 _LONGEST_NAME: Final = 32
-_MOST_BYTES: Final = 1 << 20  # more than the file has of so many hosts
+_MOST_BYTES: Final = 1 << 20  # more than the file has of that many hosts
 
 
 class _Host(msgspec.Struct, kw_only=True):
