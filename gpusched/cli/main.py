@@ -16,7 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
-from gpusched.cli.options import read_plainly
+from gpusched.cli.options import options_before_program, read_plainly
 from gpusched.errors import GpuschedError, HostFault, UsageError
 
 __all__ = ["COMMANDS", "main"]
@@ -113,13 +113,11 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
-    """Return whether `--json` is among the words to us: not after `--`, nor behind where a command of `run` begins.
-
-    Where that is without a `--`, only the options' own grammar knows: then those count that stand first.
-    """
+    """Return whether `--json` is among the words to us: not after `--`, nor behind where a command of `run` begins."""
     ours = list(takewhile(lambda word: word != "--", arguments))
-    if ours[:1] == ["run"] and len(ours) == len(arguments):
-        ours = list(takewhile(lambda word: word.startswith("-"), ours[1:]))
+    if ours[:1] == ["run"]:
+        module = sys.modules.get("gpusched.cli.run")  # None: its import is what failed
+        ours = [*options_before_program(module.run, ours[1:])] if module else ours
     return "--json" in ours
 
 

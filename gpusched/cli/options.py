@@ -7,7 +7,18 @@ in one word, telling what is wrong. What it would make of a plain line is what i
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, NamedTuple, Protocol, TypeVar, get_args, get_origin
 
-__all__ = ["Context", "Option", "Options", "argument", "flag", "read_plainly", "switch", "typed", "with_options"]
+__all__ = [
+    "Context",
+    "Option",
+    "Options",
+    "argument",
+    "flag",
+    "options_before_program",
+    "read_plainly",
+    "switch",
+    "typed",
+    "with_options",
+]
 
 Command = TypeVar("Command", bound=Callable[..., object])
 Completion = Callable[[str], list[str]]
@@ -136,6 +147,22 @@ def read_plainly(command: Callable[..., object], arguments: Sequence[str]) -> di
     if ... in values.values():
         return None
     return values | {name: _NothingLeft() for name, kind in command.__annotations__.items() if kind is Context}
+
+
+def options_before_program(command: Callable[..., object], arguments: Sequence[str]) -> Iterator[str]:
+    """Yield the options that stand before the words of a program, with their values, also of a line that is wrong."""
+    with_value = {
+        name
+        for parameter, described in _described(command)
+        if described is not None and bool not in (get_args(described[0]) or (described[0],))
+        for name in _names(parameter, described[1])
+    }
+    before = ""
+    for word in arguments:
+        if not word.startswith("-") and before not in with_value:
+            return
+        yield word
+        before = word
 
 
 def _take_word(values: dict[str, Any], name: str, word: str, *, several: bool) -> bool:

@@ -117,6 +117,29 @@ def test_a_command_that_is_no_program_is_an_error_in_json(program: str, code: in
 
 
 @pytest.mark.parametrize(
+    ("words", "as_json"),
+    [
+        ("-d --memory nonsense --json true", True),
+        ("--memory nonsense -d --json true", True),
+        ("--memory nonsense -d --json -- true", True),
+        ("--memory=nonsense --name mine --json", True),
+        ("--memory --json true", True),
+        ("--memory nonsense -d true --json", False),
+        ("--memory nonsense -d true --json -- x", False),
+        ("--memory nonsense -d -- true --json", False),
+        ("--memory nonsense --name --json true", True),
+    ],
+)
+def test_an_error_of_run_is_json_if_that_was_asked_of_us_and_not_of_the_command(
+    words: str, as_json: bool, command: Command
+) -> None:
+    told = command.run("run", *words.split())
+
+    assert told.returncode == 2
+    assert (told.stdout.startswith('{"error": '), told.stderr == "") == (as_json, as_json)
+
+
+@pytest.mark.parametrize(
     ("text", "line"), [("x = 1\n[a", 2), ("most_jobs = ", 1), ("x = [1,\n2,\n\n", 2), ("a = 1\nb", 2)]
 )
 def test_a_configuration_that_is_no_toml_is_told_with_the_line(text: str, line: int, command: Command) -> None:
