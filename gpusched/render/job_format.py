@@ -20,6 +20,7 @@ from gpusched.model.status import (
     fault_of,
     is_idle_end,
     is_out_of_time,
+    ran_s,
     signal_name,
 )
 from gpusched.render.text import printable
@@ -42,6 +43,7 @@ __all__ = [
     "ready_text",
     "span",
     "state_text",
+    "time_run",
     "what",
     "whole",
 ]
@@ -183,9 +185,16 @@ def _node_lines(job: JobStatus, most: int) -> list[str]:
 
 def end_line(job: JobStatus) -> str:
     """Return how a job ended: `snake-4 succeeded after 3m07s`, `run-3 failed: code 3 after 12s: ...`."""
-    took = f" after {span(job.ended - (job.started or job.created))}" if job.ended is not None else ""
+    seconds = None if job.ended is None else ran_s(job, job.ended)
+    took = "" if seconds is None else f" after {span(seconds)}"
     message = f": {printable(job.message)}" if job.message and job.state is not JobState.SUCCEEDED else ""
     return f"{job.id} {state_text(job)}{took}{message}"
+
+
+def time_run(job: JobStatus, now: float) -> str:
+    """Return for how long a job has run, or ran, since its last start; `-` if it did not, or none saw it."""
+    seconds = ran_s(job, now)
+    return "-" if seconds is None else span(seconds)
 
 
 def span(seconds: float) -> str:

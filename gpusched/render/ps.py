@@ -10,7 +10,7 @@ from typing import Final, TextIO
 from gpusched.model.idle import idle_text
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
 from gpusched.render.ansi import Text, colours_of, painted, width_of
-from gpusched.render.job_format import array_text, idle_mark, span, state_text, what
+from gpusched.render.job_format import array_text, idle_mark, span, state_text, time_run, what
 from gpusched.render.table import fitting, lines_of, room_of_last, wrapped
 from gpusched.render.text import cut, cut_middle, index_runs, printable
 
@@ -81,7 +81,7 @@ def _columns(jobs: Sequence[JobStatus], now: float) -> tuple[list[str], list[lis
         ">PROCS": [Text(_processes(job)) for job in jobs],
         "GPUS": [Text(_devices(job)) for job in jobs],
         ">MEMORY": [Text(text) for text in _memory(jobs)],
-        ">TIME": [Text(_time(job, now)) for job in jobs],
+        ">TIME": [Text(time_run(job, now)) for job in jobs],
         ">AGE": [Text(span(now - job.created)) for job in jobs],
         "COMMAND": [Text(what(job)) for job in jobs],
     }
@@ -135,10 +135,3 @@ def _memory(jobs: Sequence[JobStatus]) -> list[str]:
     if max(shares, default=0) >= _MANY_MIB:
         return [f"{mib / 1024:.1f} GiB" if mib else "-" for mib in shares]
     return [f"{mib} MiB" if mib else "-" for mib in shares]
-
-
-def _time(job: JobStatus, now: float) -> str:
-    """Return how long the job has run."""
-    if job.state is JobState.QUEUED or (job.state in JOB_TERMINAL and (job.ended is None or job.started is None)):
-        return "-"
-    return span((job.ended or now) - (job.started or job.created))

@@ -10,7 +10,7 @@ from gpusched.model.device import Device, DeviceProcess
 from gpusched.model.lease import Lease, shares_used
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
 from gpusched.render.ansi import Text
-from gpusched.render.job_format import idle_mark, network_lines, plain_progress, ready_text, span
+from gpusched.render.job_format import idle_mark, network_lines, plain_progress, ready_text, span, time_run
 from gpusched.render.table import fitting, lines_of, room_of_last, wrapped
 from gpusched.render.text import cut, printable
 
@@ -218,7 +218,7 @@ def _job_row(number: int, job: JobStatus, snapshot: Snapshot) -> list[Text]:
         Text(f"[{', '.join(map(str, job.counts))}]" if job.counts else "-"),
         Text(f"{running}/{len(job.replicas)}" if job.replicas else "-"),
         Text(str(restarts), style="yellow" if restarts else ""),
-        Text(_time(job, snapshot.time)),
+        Text(time_run(job, snapshot.time)),
         Text(_progress(job)),
     ]
 
@@ -233,13 +233,6 @@ def _cut(text: Text, width: int) -> Text:
     shown = text.copy()
     shown.truncate(width)
     return shown
-
-
-def _time(job: JobStatus, now: float) -> str:
-    """Return how long the job has run."""
-    if job.state is JobState.QUEUED:
-        return "-"
-    return span((job.ended or now) - (job.started or job.created))
 
 
 def _progress(job: JobStatus) -> str:

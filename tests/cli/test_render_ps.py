@@ -16,7 +16,7 @@ from gpusched.model.status import (
     ReplicaState,
     ReplicaStatus,
 )
-from gpusched.render.job_format import end_line, host_text, span, state_text
+from gpusched.render.job_format import end_line, host_text, span, state_text, time_run
 from gpusched.render.ps import draw_table
 from gpusched.render.text import cell_width, cut, cut_middle
 
@@ -153,6 +153,15 @@ def test_the_end_of_a_job_in_one_line() -> None:
     ended = job(state=JobState.FAILED, started=NOW - 60, ended=NOW, message="its time limit of 1m00s is over")
 
     assert end_line(ended) == "run-1 failed after 1m00s: its time limit of 1m00s is over"
+
+
+def test_a_wait_is_no_time_that_a_job_has_run() -> None:
+    ended = job(state=JobState.CANCELLED, ended=NOW - 1, message="stopped by gpusched stop")
+
+    assert end_line(ended) == "run-1 cancelled: stopped by gpusched stop"
+    assert time_run(ended, NOW) == "-"
+    assert time_run(job(state=JobState.LOST, started=NOW - 60), NOW) == "-"
+    assert time_run(job(started=NOW - 60), NOW) == "1m00s"
 
 
 def test_what_a_job_has_to_do_with_other_hosts_stands_behind_its_workload() -> None:

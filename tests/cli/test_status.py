@@ -439,6 +439,16 @@ def test_a_job_whose_supervisor_is_gone_is_lost_and_an_old_one_is_not_shown(stan
     assert mine["leases"] == []
 
 
+def test_a_job_that_was_cancelled_while_it_waited_has_run_for_no_time(stand_in: StandIn, tmp_path: Path) -> None:
+    save_job(tmp_path, "snake-1", [], state=JobState.CANCELLED, counts=(), ended=time.time() - 10)
+    save_job(
+        tmp_path, "snake-2", [], state=JobState.CANCELLED, counts=(), started=time.time() - 50.5, ended=time.time()
+    )
+    rows = {line.split()[0]: line.split() for line in told(stand_in.host(FOUR_V100), tmp_path).splitlines() if line}
+    assert rows["snake-1"][1:6] == ["cancelled", "-", "-", "0", "-"]
+    assert rows["snake-2"][1:6] == ["cancelled", "-", "-", "0", "50s"]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
