@@ -11,7 +11,7 @@ from gpusched.cli.planning import PLAN, WORKLOAD
 from gpusched.cli.workload_arguments import own_options
 from gpusched.errors import GpuschedError
 from gpusched.model.status import JobState, JobStatus
-from gpusched.render.ansi import is_plain, width_of
+from gpusched.render.ansi import is_plain, replace_line
 from gpusched.render.fit import print_fit, progress
 
 if TYPE_CHECKING:
@@ -77,10 +77,12 @@ def _follow(run: "FitRun", requests: StopRequests, *, quiet: bool) -> JobStatus:
     live, shown = not is_plain(sys.stderr), ""
     for moment in moments(run.job, requests):
         text = "" if quiet else progress(moment.status, run.seconds, time.time(), live=live)
-        if live:
-            text = text[: width_of(sys.stderr, 80) - 1]  # one row, which the next text takes the place of
         if text and text != shown:
-            print(f"\r\x1b[K{text}" if live else text, end="" if live else "\n", file=sys.stderr, flush=True)
             shown = text
-    print("\r\x1b[K" if live else "", end="", file=sys.stderr, flush=True)
+            if live:
+                replace_line(text, sys.stderr)
+            else:
+                print(text, file=sys.stderr, flush=True)
+    if live:
+        replace_line("", sys.stderr)
     return moment.status

@@ -1,6 +1,5 @@
 """`gpusched run`: any command under the leases, the limits and the queue, as if it stood there without us."""
 
-import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -147,13 +146,12 @@ class _Notice:
 
     def show(self, job: JobStatus | None) -> None:
         """Show why the job waits; None takes the line away."""
-        from gpusched.render.text import cut
+        from gpusched.render.ansi import replace_line
 
         line = "" if job is None else printable(_waiting(job))
         with suppress(OSError):  # a full disk under stderr is no reason to lose one's place
             if self._live and line != self._shown:
-                columns = shutil.get_terminal_size().columns
-                print(f"\r\x1b[K{cut(line, columns - 1)}", end="", file=sys.stderr, flush=True)
+                replace_line(line, sys.stderr)
             elif line and not self._live and not self._shown:
                 print(f"gpusched: {line}", file=sys.stderr, flush=True)
         self._shown = line

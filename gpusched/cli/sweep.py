@@ -171,16 +171,19 @@ def _follow(name: str) -> None:
     """Show how far the sweep is until it has ended: one line that changes in a terminal, else the end alone."""
     from gpusched.api.functions import job
     from gpusched.model.status import JobState
-    from gpusched.render.ansi import is_plain
+    from gpusched.render.ansi import is_plain, replace_line
     from gpusched.render.job_format import array_text, end_line
     from gpusched.render.text import printable
 
-    live, status = not is_plain(sys.stderr), None
+    live, status, shown = not is_plain(sys.stderr), None, ""
     for status in job(name).watch(0.5):
         if live and status.array is not None:
             doing = f", {printable(status.note)}" if status.note else ""
-            print(f"\r\x1b[K{name}  {array_text(status.array)}{doing}", end="", file=sys.stderr, flush=True)
-    print("\r\x1b[K" if live else "", end="", file=sys.stderr, flush=True)
+            before, shown = shown, f"{name}  {array_text(status.array)}{doing}"
+            if shown != before:
+                replace_line(shown, sys.stderr)
+    if live:
+        replace_line("", sys.stderr)
     if status is not None:
         print(f"{end_line(status)}; see: gpusched results {name}", file=sys.stderr)
         if status.state is not JobState.SUCCEEDED:

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final, Self, TextIO
 
-from gpusched.render.text import cell_width, crop, printable
+from gpusched.render.text import cell_width, crop, cut, printable
 
-__all__ = ["Text", "colours_of", "is_plain", "painted", "width_of"]
+__all__ = ["Text", "colours_of", "is_plain", "painted", "replace_line", "width_of"]
 
 _WITHOUT_ESCAPES: Final = ("", "dumb", "unknown")
 _ATTRIBUTES: Final = {"bold": "1", "dim": "2"}  # ECMA-48, SGR; the colours are 30 to 37, and 90 to 97 where brighter
@@ -130,6 +130,11 @@ def width_of(stream: TextIO, otherwise: int) -> int:
         return os.get_terminal_size(stream.fileno()).columns or otherwise
     except OSError:
         return otherwise
+
+
+def replace_line(text: str, stream: TextIO) -> None:
+    """Put a text in the place of the terminal's last line: in one row, else the next one could not take its place."""
+    print(f"\r\x1b[K{cut(text, width_of(stream, 80) - 1)}", end="", file=stream, flush=True)
 
 
 def painted(pieces: Iterable[tuple[str, str]], colours: int) -> str:

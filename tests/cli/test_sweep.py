@@ -3,13 +3,15 @@
 import json
 import signal
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.command import Command
-from tests.patience import until
+from tests.cli.terminal import Terminal
+from tests.patience import PATIENCE_S, until
 
 PLACES = ("--machine", "p3.8xlarge", "--fraction", "0.25")
 REPORTS = """
@@ -86,6 +88,16 @@ def test_ctrl_c_ends_the_view_and_not_the_sweep(command: Command) -> None:
     assert view.returncode == 130
     assert "run-1 goes on" in text
     assert as_json(command, "ps")["jobs"][0]["state"] == "running"
+
+
+def test_in_a_narrow_terminal_its_one_line_stays_one_and_is_written_when_it_changes(command: Command) -> None:
+    command.env.pop("COLUMNS", None)
+    words = ("sweep", "--num-gpus", "0", "--array", "1-2", "--", "sleep", "1.6")
+    terminal = Terminal([*command.argv, *words], command.env, columns=20)
+    lines = terminal.see("run-1 succeeded").split("\r\x1b[K")[1:-1]
+    assert terminal.process.wait(PATIENCE_S) == 0
+    assert all(len(line) < 20 for line in lines), lines
+    assert all(line != after for line, after in pairwise(lines)), lines
 
 
 @pytest.mark.parametrize(
