@@ -20,7 +20,7 @@ from gpusched.api.plan_arguments import require_known
 from gpusched.api.validation import require_type
 from gpusched.calls import calls_of, cancel_call, is_begun, read_result, result_of, write_call
 from gpusched.control.messages import Done, Extend, Stop
-from gpusched.errors import GpuschedError, JobFailed, NotFound, UsageError
+from gpusched.errors import GpuschedError, JobFailed, NoDaemon, NotFound, UsageError
 from gpusched.execution.daemon_link import Link
 from gpusched.execution.start import this_process
 from gpusched.linux.files import remove_tree
@@ -327,13 +327,12 @@ def _program() -> str | None:
 
 def _present(link: Link, ids: list[str]) -> list[JobStatus]:
     """Return those of the jobs that there are: one may wait to begin behind another that has begun."""
-    with suppress(NotFound):
+    try:
         return list(link.jobs(ids))
-    found = list[JobStatus]()
-    for one in ids:
-        with suppress(NotFound):
-            found += link.jobs((one,))
-    return found
+    except NoDaemon:  # which is a NotFound, too
+        raise
+    except NotFound:
+        return [] if len(ids) == 1 else [job for one in ids for job in _present(link, [one])]
 
 
 def _failure(job: JobStatus) -> JobFailed:

@@ -20,7 +20,9 @@ import gpusched
 import gpusched.joblib
 from gpusched.api import executor as executor_module
 from gpusched.calls import RemoteError
-from gpusched.errors import GpuschedError, HostFault, JobFailed, UsageError
+from gpusched.errors import GpuschedError, HostFault, JobFailed, NoDaemon, UsageError
+from gpusched.execution.daemon_link import Link
+from gpusched.settings import load_settings
 from tests.cli.command import Command
 from tests.patience import until
 
@@ -51,6 +53,11 @@ class NeverError(Exception):
 
 def raising(error: Callable[[], BaseException]) -> None:
     raise error()
+
+
+def test_a_daemon_that_does_not_answer_is_no_lack_of_jobs() -> None:
+    with Link(load_settings(os.environ)) as link, pytest.raises(NoDaemon):
+        executor_module._present(link, ["run-1[0]", "run-1[1]"])
 
 
 @pytest.fixture
