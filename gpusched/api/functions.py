@@ -30,8 +30,12 @@ from gpusched.api.queue import submit as submit_to_queue
 from gpusched.api.selecting import states_of
 from gpusched.api.validation import require_type
 from gpusched.api.workloads import Options, WorkloadName
-from gpusched.model.status import JOB_TERMINAL
-from gpusched.settings import load_settings
+from gpusched.errors import NoDaemon
+from gpusched.execution.daemon_link import Link
+from gpusched.execution.listing import jobs_on_disk
+from gpusched.model.selection import MOST_ENDED_SELECTED, Selection
+from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
+from gpusched.settings import load_settings, queue_settings
 
 __all__ = [
     "job",
@@ -102,12 +106,27 @@ def job(job_id: str) -> Job:
 def jobs(state: str | None = None, *, ended: int = 20) -> list[Job]:
     """Return the jobs that run or wait, oldest first, then the `ended` latest of those that ended, latest first.
 
-    `state`: only those in this state, such as "running". Raises UsageError for a state that there is not.
+    `state`: only those in this state, such as "running", of "failed" the `ended` latest that failed. Raises UsageError
+    for a state that there is not.
     """
     require_type(ended, Annotated[int, msgspec.Meta(ge=0)], "ended")
-    states_of(() if state is None else (state,))
-    found = find_jobs((), ended).jobs
+    states = states_of(() if state is None else (state,))
+    listed = find_jobs((), ended).jobs
+    if not JOB_TERMINAL.isdisjoint(states):
+        listed += _latest(states, ended)
+    found = [one for one in {one.id: one for one in listed}.values() if state in (None, one.state)]
     live = [one for one in found if one.state not in JOB_TERMINAL]
     over = [one for one in found if one.state in JOB_TERMINAL]  # with those that ended a moment ago, in any order
     over.sort(key=lambda one: one.ended or one.created, reverse=True)
-    return [Job(one.id, Path(one.run_dir)) for one in (*live, *over[:ended]) if state in (None, one.state)]
+    return [Job(one.id, Path(one.run_dir)) for one in (*live, *over[:ended])]
+
+
+def _latest(states: tuple[JobState, ...], ended: int) -> tuple[JobStatus, ...]:
+    """Return the `ended` latest that ended in these states; without a daemon all that ended."""
+    settings = queue_settings(os.environ)
+    try:
+        with Link(settings) as link:
+            ids = link.select(Selection(states=states, ended=min(ended, MOST_ENDED_SELECTED)))
+            return link.jobs(ids) if ids else ()
+    except NoDaemon:
+        return jobs_on_disk(settings, (), MOST_ENDED_SELECTED)

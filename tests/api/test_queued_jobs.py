@@ -113,3 +113,18 @@ def test_jobs_that_ended_are_listed_as_many_as_are_asked_for_latest_first() -> N
     assert gpusched.jobs("succeeded", ended=2) == gpusched.jobs(ended=3)[:2]
     assert set(gpusched.jobs(ended=3)) == set(jobs)
     assert gpusched.job(jobs[0].id) == jobs[0]
+
+
+@pytest.mark.parametrize("with_daemon", [True, False])
+def test_those_that_failed_are_listed_also_behind_later_ones_that_did_not(with_daemon: bool, command: Command) -> None:
+    failed = [gpusched.run(["false"], num_gpus=0) for _ in range(3)]
+    later = [gpusched.run(["true"], num_gpus=0) for _ in range(2)]
+    for job in (*failed, *later):
+        job.wait()
+    if not with_daemon:
+        command.run("daemon", "stop")
+
+    assert gpusched.jobs("failed", ended=2) == sorted(failed, key=lambda job: -(job.status().ended or 0))[:2]
+    assert set(gpusched.jobs("failed")) == set(failed)
+    assert set(gpusched.jobs("succeeded", ended=2)) == set(later)
+    assert gpusched.jobs("failed", ended=0) == gpusched.jobs("running") == []
