@@ -3,11 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import msgspec
-
 from gpusched.execution.snapshot import Snapshot
 from gpusched.model.device import Device, DeviceProcess
-from gpusched.model.lease import Lease, shares_used
+from gpusched.model.lease import shares_used
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
 from gpusched.render.ansi import Text
 from gpusched.render.job_format import idle_mark, network_lines, plain_progress, ready_text, span, time_run
@@ -50,7 +48,7 @@ def process_table(snapshot: Snapshot, width: int | None) -> Iterator[Text]:
 
     The column of what they use of the device's time is there if that is known of any: from the second reading on.
     """
-    rows = [_cells(row, snapshot) for row in _process_rows(snapshot)]
+    rows = list(_process_rows(snapshot))
     if not rows:
         yield Text("no process uses a device", style="dim")
         return
@@ -117,85 +115,48 @@ def job_table(snapshot: Snapshot, width: int | None) -> Iterator[Text]:
             yield Text(f"and {len(ended) - _MOST_ENDED} more that ended lately: gpusched ps", style="dim")
 
 
-class _ProcessRow(msgspec.Struct, frozen=True, kw_only=True):
-    device: str
-    pid: int
-    user: str = "-"
-    kind: str = "-"
-    sm_percent: int | None = None
-    job: str | None = None
-    replica: str = "-"
-    used_mib: int | None = None
-    share_mib: int | None = None
-    command: str = ""
-    simulated: bool = False
-
-
-def _process_rows(snapshot: Snapshot) -> Iterator[_ProcessRow]:
+def _process_rows(snapshot: Snapshot) -> Iterator[list[Text]]:
     shares = shares_used(snapshot.leases)
     for device in snapshot.inventory.devices:
         for process in device.processes:
-            lease, share = snapshot.holders.get(process.pid), shares.get((process.pid, device.uuid))
-            yield _process_row(device, process, lease, share or None)
+            lease, share_mib = snapshot.holders.get(process.pid), shares.get((process.pid, device.uuid)) or None
+            yield [
+                Text(device.label),
+                Text(str(process.pid)),
+                Text((process.user or "-")[:_LONGEST_NAME]),
+                Text(process.kind),
+                Text("-" if process.sm_percent is None else f"{process.sm_percent}%"),
+                _job(lease.job_label, snapshot) if lease else Text("foreign", "yellow"),
+                Text((lease.replica if lease else "") or "-"),
+                _memory(process.memory_mib, share_mib),
+                Text(_short(process.command), "dim"),
+            ]
     if snapshot.inventory.simulated:
         yield from _simulated_rows(snapshot)
 
 
-def _process_row(device: Device, process: DeviceProcess, lease: Lease | None, share_mib: int | None) -> _ProcessRow:
-    return _ProcessRow(
-        device=device.label,
-        pid=process.pid,
-        user=process.user or "-",
-        kind=process.kind,
-        sm_percent=process.sm_percent,
-        job=lease.job_label if lease else None,
-        replica=(lease.replica if lease else "") or "-",
-        used_mib=process.memory_mib,
-        share_mib=share_mib,
-        command=_short(process.command),
-    )
-
-
-def _simulated_rows(snapshot: Snapshot) -> Iterator[_ProcessRow]:
+def _simulated_rows(snapshot: Snapshot) -> Iterator[list[Text]]:
     """The replicas of simulated jobs: they run on this host, and stand on a device that is not here."""
     labels = {device.uuid: device.label for device in snapshot.inventory.devices}
     for job in snapshot.jobs:
         for one in job.replicas:
             if job.simulated and one.pid is not None and one.device_uuid in labels:
-                yield _ProcessRow(
-                    device=labels[one.device_uuid],
-                    pid=one.pid,
-                    job=job.id,
-                    replica=one.name,
-                    share_mib=one.share_mib,
-                    simulated=True,
-                )
+                name = _job(job.id, snapshot).append(" (simulated)", "yellow")
+                first = [Text(labels[one.device_uuid]), Text(str(one.pid)), Text("-"), Text("-"), Text("-")]
+                yield [*first, name, Text(one.name), _memory(None, one.share_mib), Text("")]
 
 
-def _cells(row: _ProcessRow, snapshot: Snapshot) -> list[Text]:
-    over = row.used_mib is not None and row.share_mib is not None and row.used_mib > row.share_mib
-    used = "-" if row.used_mib is None else str(row.used_mib)
-    memory = f"{used} MiB" if row.share_mib is None else f"{used} / {row.share_mib} MiB"
-    job = Text("foreign", style="yellow")
-    if row.job is not None:
-        job = Text(row.job, style=_job_colour(row.job, snapshot))
-        job.append(" (simulated)" if row.simulated else "", style="yellow")
-    return [
-        Text(row.device),
-        Text(str(row.pid)),
-        Text(row.user[:_LONGEST_NAME]),
-        Text(row.kind),
-        Text("-" if row.sm_percent is None else f"{row.sm_percent}%"),
-        job,
-        Text(row.replica),
-        Text(f"over: {memory}" if over else memory, style="bold red" if over else ""),
-        Text(row.command, style="dim"),
-    ]
+def _memory(used_mib: int | None, share_mib: int | None) -> Text:
+    used = "-" if used_mib is None else str(used_mib)
+    if share_mib is None:
+        return Text(f"{used} MiB")
+    over = used_mib is not None and used_mib > share_mib
+    return Text(f"{'over: ' * over}{used} / {share_mib} MiB", "bold red" if over else "")
 
 
-def _job_colour(job: str, snapshot: Snapshot) -> str:
+def _job(job: str, snapshot: Snapshot) -> Text:
     number = next((number for number, each in enumerate(snapshot.jobs) if each.id == job), 0)
-    return JOB_COLOURS[number % len(JOB_COLOURS)]
+    return Text(job, JOB_COLOURS[number % len(JOB_COLOURS)])
 
 
 def _short(command: str | None) -> str:
