@@ -1,8 +1,10 @@
 """The keys of the configuration file, and what each may have (see settings.py)."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final, NamedTuple, TypeGuard
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from gpusched.errors import UsageError
 from gpusched.notify_settings import parse_notify
@@ -26,12 +28,6 @@ _LEAST_CAP_MIB: Final = 8
 
 _MOST_KEPT: Final = 10_000_000
 
-_CHOICES: Final[dict[str, Collection[object]]] = {
-    "overrun": ("warn", "stop"),
-    "engine": ENGINES,
-    "strict": (True, False),
-}
-
 
 class KeptJobs(NamedTuple):
     """Which jobs are kept that ended: those of the last `older_s` seconds, the latest `most`; None: all."""
@@ -43,57 +39,26 @@ class KeptJobs(NamedTuple):
 def set_by(path: Path, key: str, value: object) -> dict[str, object]:
     """Return what a key of the file sets. Raises UsageError."""
     where = f"{path}: {key}"
-    found: dict[str, object] = {}
     if key == "notify":
-        found["notify"] = parse_notify(value, where, path.parent)
-    elif key in _PARSED:
-        name, parse = _PARSED[key]
-        found[name] = parse(value, where)
-        if key == "context":
-            found["context_given"] = True
-    elif key == "headroom":
-        found["headroom"] = 0 if value == 0 and value is not False else parse_fraction(value, where)
-    elif key == "state_dir" and isinstance(value, str) and value:
-        found["state_dir"] = (path.parent / expanded(value, where)).absolute()
-    elif isinstance(value, str | bool) and value in _CHOICES.get(key, ()):
-        found[key] = value
-    elif key == "overrun_grace" and _is_number(value, 0, 86400):
-        found["overrun_grace_s"] = float(value)
-    elif key == "most_jobs" and _is_number(value, 1, 10_000) and isinstance(value, int):
-        found["most_jobs"] = value
-    elif key == "default_machine" and isinstance(value, str) and value:
-        is_path = "/" in value or value.endswith(".json")
-        found["default_machine"] = str((path.parent / expanded(value, where)).absolute()) if is_path else value
-    else:
-        raise _not_understood(where, key)
-    return found
+        return {"notify": parse_notify(value, where, path.parent)}
+    if key not in _KEYS:
+        raise _unknown(where, key)
+    name, example, read = _KEYS[key]
+    try:
+        found = read(value, where)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{where}: that value is not understood: {error}", f"such as {key} = {example}") from None
+    if key == "state_dir" or (key == "default_machine" and ("/" in found or found.endswith(".json"))):
+        place = (path.parent / expanded(found, where)).absolute()
+        found = place if key == "state_dir" else str(place)
+    return {name: found} | ({"context_given": True} if key == "context" else {})
 
 
-def _not_understood(where: str, key: str) -> UsageError:
-    """Return the error for a key that there is not, or with a value that it cannot have."""
-    known = {
-        "context": '"450MiB"',
-        "headroom": "0.02",
-        "state_dir": '"DIR"',
-        "overrun": '"stop" or "warn"',
-        "overrun_grace": "10",
-        "most_jobs": "64",
-        "strict": "false",
-        "most_delay": '"2d"',
-        "log_cap": '"256MiB"',
-        "keep_jobs": '"90d" or 10000',
-        "keep_logs": '"30d"',
-        "idle_after": '"30m"',
-        "idle_below": "1",
-        "engine": _quoted(ENGINES),
-        "default_machine": '"4x16GiB"',
-    }
-    if key in known:
-        return UsageError(f"{where}: that value is not understood", f"such as {key} = {known[key]}")
+def _unknown(where: str, key: str) -> UsageError:
     from difflib import get_close_matches
 
-    near = get_close_matches(key, known, n=1)
-    names = ", ".join(f"{name} = {value}" for name, value in known.items())
+    near = get_close_matches(key, _KEYS, n=1)
+    names = ", ".join(f"{name} = {one.example}" for name, one in _KEYS.items())
     hint = f"did you mean {near[0]}?" if near else f"known keys: {names}; and the table [notify]"
     return UsageError(f"{where}: there is no such key", hint)
 
@@ -104,6 +69,14 @@ def expanded(value: str, where: str) -> Path:
         return Path(value).expanduser()
     except RuntimeError:  # ~name, and there is no such user
         raise UsageError(f"{where}: {value!r} begins with no user's home", "write the whole path") from None
+
+
+def _of(kind: Any) -> Callable[[object, str], Any]:
+    return lambda value, _: msgspec.convert(value, kind)
+
+
+def _headroom(value: object, where: str) -> int:
+    return 0 if value == 0 and value is not False else parse_fraction(value, where)
 
 
 def _seconds(value: object, where: str) -> float:
@@ -121,29 +94,10 @@ def _cap(value: object, where: str) -> int:
     return mib
 
 
-def _percent(value: object, where: str) -> float:
-    if not _is_number(value, 0, 100) or not value:
-        raise UsageError(f"{where}: {value!r} is no percentage", "write a number above 0 and at most 100")
-    return float(value)
-
-
 def _kept_jobs(value: object, where: str) -> KeptJobs:
-    if _is_number(value, 0, _MOST_KEPT) and isinstance(value, int):
-        return KeptJobs(most=value)
-    if not isinstance(value, str):
-        raise UsageError(f"{where}: {value!r} is no span of time, and no number", 'write it as "90d", or as 10000')
-    return KeptJobs(older_s=parse_span(value, where))
-
-
-_PARSED: Final[dict[str, tuple[str, Callable[[object, str], object]]]] = {
-    "context": ("context_mib", parse_mib),
-    "most_delay": ("most_delay_s", _seconds),
-    "idle_after": ("idle_after_s", _seconds),
-    "idle_below": ("idle_below", _percent),
-    "log_cap": ("log_cap_mib", _cap),
-    "keep_jobs": ("keep_jobs", _kept_jobs),
-    "keep_logs": ("keep_logs_s", _seconds),
-}
+    if isinstance(value, str):
+        return KeptJobs(older_s=parse_span(value, where))
+    return KeptJobs(most=msgspec.convert(value, Annotated[int, msgspec.Meta(ge=0, le=_MOST_KEPT)]))
 
 
 def _quoted(names: Iterable[str]) -> str:
@@ -151,5 +105,29 @@ def _quoted(names: Iterable[str]) -> str:
     return f"{', '.join(others)} or {last}"
 
 
-def _is_number(value: object, least: float, most: float) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+class _Key(NamedTuple):
+    """Which field of Settings a key sets, an example, and what reads its value: it raises what msgspec raises."""
+
+    name: str
+    example: str
+    read: Callable[[object, str], Any]
+
+
+_TEXT: Final = _of(Annotated[str, msgspec.Meta(min_length=1)])
+_KEYS: Final = {
+    "context": _Key("context_mib", '"450MiB"', parse_mib),
+    "headroom": _Key("headroom", "0.02", _headroom),
+    "state_dir": _Key("state_dir", '"DIR"', _TEXT),
+    "overrun": _Key("overrun", '"stop" or "warn"', _of(Literal["warn", "stop"])),
+    "overrun_grace": _Key("overrun_grace_s", "10", _of(Annotated[float, msgspec.Meta(ge=0, le=86_400)])),
+    "most_jobs": _Key("most_jobs", "64", _of(Annotated[int, msgspec.Meta(ge=1, le=10_000)])),
+    "strict": _Key("strict", "false", _of(bool)),
+    "most_delay": _Key("most_delay_s", '"2d"', _seconds),
+    "log_cap": _Key("log_cap_mib", '"256MiB"', _cap),
+    "keep_jobs": _Key("keep_jobs", '"90d" or 10000', _kept_jobs),
+    "keep_logs": _Key("keep_logs_s", '"30d"', _seconds),
+    "idle_after": _Key("idle_after_s", '"30m"', _seconds),
+    "idle_below": _Key("idle_below", "1", _of(Annotated[float, msgspec.Meta(gt=0, le=100)])),
+    "engine": _Key("engine", _quoted(ENGINES), _of(Literal.__getitem__(tuple(ENGINES)))),
+    "default_machine": _Key("default_machine", '"4x16GiB"', _TEXT),
+}

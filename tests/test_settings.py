@@ -209,6 +209,29 @@ def test_a_key_that_is_nearly_one_is_answered_with_the_one_that_is_meant(tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("text", "bound"),
+    [
+        ("most_jobs = 0", ">= 1"),
+        ("most_jobs = 10001", "<= 10000"),
+        ("idle_below = 0", "> 0.0"),
+        ("idle_below = 101", "<= 100.0"),
+        ("idle_below = nan", "not understood"),
+        ("overrun_grace = -1", ">= 0.0"),
+        ("overrun_grace = true", "got `bool`"),
+        ('overrun = "kill"', "'kill'"),
+        ('engine = "lsf"', "'lsf'"),
+        ("keep_jobs = -1", ">= 0"),
+        ("keep_jobs = true", "got `bool`"),
+    ],
+)
+def test_a_value_that_a_key_cannot_have_is_answered_with_its_bound(tmp_path: Path, text: str, bound: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_settings(written(tmp_path, text))
+    assert bound in caught.value.message
+    assert caught.value.hint.startswith(f"such as {text.partition(' ')[0]} = ")
+
+
+@pytest.mark.parametrize(
     "text", ['kep_jobs = "90d"', "most_jobs = 0", "[notify]\nhook = 1", "keep_jobs = 90d", 'context = "none"']
 )
 def test_what_is_wrong_is_left_out_with_a_warning_where_jobs_are_shown_or_ended(tmp_path: Path, text: str) -> None:
