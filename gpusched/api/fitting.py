@@ -67,9 +67,10 @@ class Fit:
         return fit_toml(self.workload, self.roles)
 
     def __repr__(self) -> str:
-        from gpusched.render.fit import fit_text
+        from gpusched.render.ansi import plain
+        from gpusched.render.fit import draw_fit
 
-        return fit_text(self.workload, self.roles, self.status)
+        return plain(lambda width: draw_fit(self.workload, self.roles, self.status, width))
 
 
 class FitRun:

@@ -31,9 +31,10 @@ class Group(GroupStatus, frozen=True, kw_only=True):
     """A group as a value that prints; see gpusched.model.queue_group."""
 
     def __repr__(self) -> str:
-        from gpusched.render.groups import groups_text
+        from gpusched.render.ansi import plain
+        from gpusched.render.groups import draw_groups
 
-        return groups_text((self,))
+        return plain(lambda _: draw_groups((self,)))
 
 
 def find_groups(*, settings: Settings | None = None) -> tuple[Group, ...]:

@@ -214,9 +214,10 @@ class Job:
         return f"Job({self.id!r})"
 
     def __str__(self) -> str:
-        from gpusched.render.ps import table_text
+        from gpusched.render.ansi import plain
+        from gpusched.render.ps import draw_table
 
-        return table_text([self.status()])
+        return plain(lambda width: draw_table([self.status()], time.time(), width, why=True))
 
     def _repr_html_(self) -> str:
         from gpusched.render.html import jobs_html

@@ -80,9 +80,10 @@ class Why(model.Why, frozen=True, kw_only=True):
     """Why a job waits, and until when, as a value that prints; see gpusched.model.why."""
 
     def __repr__(self) -> str:
-        from gpusched.render.why import why_text
+        from gpusched.render.ansi import plain
+        from gpusched.render.why import draw_why
 
-        return why_text(self)
+        return plain(lambda width: draw_why(self, time.time(), width))
 
 
 def find_jobs(ids: SomeJobs = (), ended: int = 0, *, settings: Settings | None = None) -> FoundJobs:

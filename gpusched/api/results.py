@@ -38,9 +38,10 @@ class Results:
         return results_csv(self.members, self.names)
 
     def __repr__(self) -> str:
+        from gpusched.render.ansi import plain
         from gpusched.render.results import draw_results
 
-        return "\n".join(line.plain for line in draw_results(self.members, self.names, None))
+        return plain(lambda width: draw_results(self.members, self.names, width))
 
     def _repr_html_(self) -> str:
         from gpusched.render.results import results_html

@@ -35,9 +35,10 @@ class UsageReport:
         return len(self.rows)
 
     def __repr__(self) -> str:
-        from gpusched.render.usage import usage_text
+        from gpusched.render.ansi import plain
+        from gpusched.render.usage import draw_usage
 
-        return usage_text(self.rows, named=self.named)
+        return plain(lambda width: draw_usage(self.rows, width, named=self.named))
 
     def _repr_html_(self) -> str:
         from gpusched.render.usage import usage_html

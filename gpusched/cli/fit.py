@@ -11,8 +11,8 @@ from gpusched.cli.planning import PLAN, WORKLOAD
 from gpusched.cli.workload_arguments import own_options
 from gpusched.errors import GpuschedError
 from gpusched.model.status import JobState, JobStatus
-from gpusched.render.ansi import is_plain, replace_line
-from gpusched.render.fit import print_fit, progress
+from gpusched.render.ansi import is_plain, replace_line, show
+from gpusched.render.fit import draw_fit, progress
 
 if TYPE_CHECKING:
     from gpusched.api.fitting import FitRun
@@ -69,7 +69,7 @@ def fit(context: Context, *, workload: str, as_json: bool, **given: Any) -> None
         report |= {"progress": found.status.progress}
         print(encode(report | {"roles": [asdict(one) for one in found.roles]}).decode())
     else:
-        print_fit(found.workload, found.roles, found.status, sys.stdout)
+        show(lambda width: draw_fit(found.workload, found.roles, found.status, width), sys.stdout)
 
 
 def _follow(run: "FitRun", requests: StopRequests, *, quiet: bool) -> JobStatus:

@@ -65,6 +65,7 @@ def _print(found: "Sequence[Group]", *, as_json: bool) -> None:
     if not found:
         print("there is no group: gpusched run -d --group NAME -- COMMAND")
         return
-    from gpusched.render.groups import print_groups
+    from gpusched.render.ansi import show
+    from gpusched.render.groups import draw_groups
 
-    print_groups(found)
+    show(lambda _: draw_groups(found), sys.stdout)

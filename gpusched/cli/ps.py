@@ -1,6 +1,7 @@
 """`gpusched ps`: the jobs of the queue, those that run and those that ended lately."""
 
 import sys
+import time
 from typing import Annotated, Any, Final
 
 from gpusched.api.others import jobs_of_user
@@ -65,7 +66,11 @@ def ps(
 
         print_jobs(found)
         return
-    from gpusched.render.ps import print_table
+    if not found:
+        none = "no job runs or waits, and none has ended lately"
+        print("no job matches; all: gpusched ps --all" if conditions else none)
+        return
+    from gpusched.render.ansi import show
+    from gpusched.render.ps import draw_table
 
-    none = "no job matches; all: gpusched ps --all" if conditions else "no job runs or waits, and none has ended lately"
-    print_table(found, sys.stdout, why=why, none=none)
+    show(lambda width: draw_table(found, time.time(), width, why=why), sys.stdout)

@@ -37,6 +37,7 @@ def results(job: OneJob = None, last: Last = False, *, as_csv: bool, as_json: bo
     elif as_csv:
         print(found.csv(), end="")
     else:
-        from gpusched.render.results import print_results
+        from gpusched.render.ansi import show
+        from gpusched.render.results import draw_results
 
-        print_results(found.members, found.names, sys.stdout)
+        show(lambda width: draw_results(found.members, found.names, width), sys.stdout)

@@ -35,6 +35,7 @@ def usage(
 
         print(encode({"usage": [asdict(row) | {"used_part": row.used_part} for row in found]}).decode())
     else:
-        from gpusched.render.usage import print_usage
+        from gpusched.render.ansi import show
+        from gpusched.render.usage import draw_usage
 
-        print_usage(found.rows, sys.stdout, named=found.named)
+        show(lambda width: draw_usage(found.rows, width, named=found.named), sys.stdout)

@@ -1,6 +1,7 @@
 """`gpusched why`: why a job waits, when it is expected to start, and what would let it start now."""
 
 import sys
+import time
 from typing import Annotated
 
 from gpusched.api import queue
@@ -29,6 +30,7 @@ def why(
 
         print(msgspec.json.encode(found).decode())
         return
-    from gpusched.render.why import print_why
+    from gpusched.render.ansi import show
+    from gpusched.render.why import draw_why
 
-    print_why(found, sys.stdout)
+    show(lambda width: draw_why(found, time.time(), width), sys.stdout)

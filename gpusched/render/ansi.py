@@ -4,13 +4,13 @@ It does the little of rich that tables need, because importing rich takes longer
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Final, Self, TextIO
 
 from gpusched.render.text import cell_width, crop, cut, printable
 
-__all__ = ["Text", "colours_of", "is_plain", "painted", "replace_line", "width_of"]
+__all__ = ["Text", "colours_of", "is_plain", "painted", "plain", "replace_line", "show", "width_of"]
 
 _WITHOUT_ESCAPES: Final = ("", "dumb", "unknown")
 _ATTRIBUTES: Final = {"bold": "1", "dim": "2"}  # ECMA-48, SGR; the colours are 30 to 37, and 90 to 97 where brighter
@@ -148,6 +148,17 @@ def painted(pieces: Iterable[tuple[str, str]], colours: int) -> str:
     return "".join(
         f"\x1b[{codes}m{text}\x1b[0m" if (codes := _codes(style, colours)) else text for text, style in harmless
     )
+
+
+def show(draw: Callable[[int | None], Iterable[Text]], stream: TextIO) -> None:
+    """Write what `draw` returns for the width of the terminal, in its colours; whole and plain where there is none."""
+    for line in draw(width_of(stream, 80) if stream.isatty() else None):
+        print(painted(line.pieces, colours_of(stream)), file=stream)
+
+
+def plain(draw: Callable[[int | None], Iterable[Text]]) -> str:
+    """Return the same as plain text."""
+    return "\n".join(painted(line.pieces, 0) for line in draw(None))
 
 
 @cache

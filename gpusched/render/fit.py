@@ -3,32 +3,20 @@
 import json
 import math
 from collections.abc import Iterator, Sequence
-from typing import Final, TextIO
+from typing import Final
 
 from gpusched.model.fit import RoleFit, run_seconds
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.model.workload import Memory, Setting, Workload
-from gpusched.render.ansi import Text, colours_of, painted, width_of
+from gpusched.render.ansi import Text
 from gpusched.render.job_format import bar, span
 from gpusched.render.table import lines_of
 from gpusched.render.text import printable
 
-__all__ = ["fit_text", "fit_toml", "print_fit", "progress"]
+__all__ = ["draw_fit", "fit_toml", "progress"]
 
 _GIB: Final = 1024
 _WHOLE: Final = 10_000
-
-
-def print_fit(workload: Workload, roles: Sequence[RoleFit], job: JobStatus, stream: TextIO) -> None:
-    """Write the table, what to write into the file, and what is to be known of both; `job` is the run, at its end."""
-    width = width_of(stream, 80) if stream.isatty() else None
-    for line in _drawn(workload, roles, job, width):
-        print(painted(line.pieces, colours_of(stream)), file=stream)
-
-
-def fit_text(workload: Workload, roles: Sequence[RoleFit], job: JobStatus) -> str:
-    """Return the same in plain text."""
-    return "\n".join(line.plain for line in _drawn(workload, roles, job, None))
 
 
 def fit_toml(workload: Workload, roles: Sequence[RoleFit]) -> str:
@@ -49,7 +37,8 @@ def progress(job: JobStatus, seconds: float, now: float, *, live: bool) -> str:
     return f"{job.id}  {bar(passed / seconds)} {min(passed, seconds):.0f} of {seconds:.0f} s"
 
 
-def _drawn(workload: Workload, roles: Sequence[RoleFit], job: JobStatus, width: int | None) -> Iterator[Text]:
+def draw_fit(workload: Workload, roles: Sequence[RoleFit], job: JobStatus, width: int | None) -> Iterator[Text]:
+    """Yield the table, what to write into the file, and what is to be known of both; `job` is the run, at its end."""
     yield Text(f"{workload.name} ran for {span(run_seconds(job))} as {job.id}")
     yield Text("")
     yield from lines_of(*_cells(roles), width)

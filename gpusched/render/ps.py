@@ -3,18 +3,17 @@
 It is made of plain text and the sixteen colours alone: rich would take longer to import than the daemon to answer.
 """
 
-import time
 from collections.abc import Iterator, Sequence
-from typing import Final, TextIO
+from typing import Final
 
 from gpusched.model.idle import idle_text
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
-from gpusched.render.ansi import Text, colours_of, painted, width_of
+from gpusched.render.ansi import Text
 from gpusched.render.job_format import array_text, idle_mark, span, state_text, time_run, what
 from gpusched.render.table import fitting, lines_of, room_of_last, wrapped
 from gpusched.render.text import cut, cut_middle, index_runs, printable
 
-__all__ = ["draw_table", "print_table", "reasons", "table_text"]
+__all__ = ["draw_table", "reasons"]
 
 _COLOURS: Final = {
     JobState.QUEUED: "yellow",
@@ -32,31 +31,8 @@ _SHORTEST_COMMAND: Final = 24
 _MAY_GO: Final = (">AGE", ">PROCS", ">MEMORY", "GROUP")
 
 
-def print_table(jobs: Sequence[JobStatus], stream: TextIO, *, why: bool, none: str) -> None:
-    """Write the jobs to `stream`, each in a line, with `why` also what it waits for; `none`: where there is no job."""
-    colour = colours_of(stream) > 0
-    width = width_of(stream, 80) if stream.isatty() else None
-    if not jobs:
-        print(none, file=stream)
-        return
-    for line in draw_table(jobs, time.time(), width, colour=colour, why=why):
-        print(line, file=stream)
-
-
-def table_text(jobs: Sequence[JobStatus]) -> str:
-    """Return the jobs as a table in plain text, with what they wait for."""
-    return "\n".join(draw_table(jobs, time.time(), None, colour=False, why=True))
-
-
-def draw_table(
-    jobs: Sequence[JobStatus], now: float, width: int | None, *, colour: bool, why: bool = False
-) -> Iterator[str]:
-    """Yield the lines of the table; the commands are cut at `width` columns (None: not at all)."""
-    for line in _lines(jobs, now, width, why=why):
-        yield painted(line.pieces, 16 if colour else 0)
-
-
-def _lines(jobs: Sequence[JobStatus], now: float, width: int | None, *, why: bool) -> Iterator[Text]:
+def draw_table(jobs: Sequence[JobStatus], now: float, width: int | None, *, why: bool) -> Iterator[Text]:
+    """Yield the lines of the table, with `why` also what each waits for; commands are cut at `width` columns."""
     titles, rows = fitting(*_columns(jobs, now), width, _MAY_GO, _SHORTEST_COMMAND)
     if width is not None:
         room = room_of_last(titles, rows, width)

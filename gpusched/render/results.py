@@ -5,15 +5,15 @@ import io
 from collections.abc import Iterator, Sequence
 from html import escape
 from statistics import fmean
-from typing import Final, NamedTuple, TextIO
+from typing import Final, NamedTuple
 
 from gpusched.model.array import MemberResult
-from gpusched.render.ansi import Text, colours_of, painted, width_of
+from gpusched.render.ansi import Text
 from gpusched.render.job_format import span
 from gpusched.render.table import lines_of, room_of_last
 from gpusched.render.text import cut, printable
 
-__all__ = ["draw_results", "print_results", "results_csv", "results_html"]
+__all__ = ["draw_results", "results_csv", "results_html"]
 
 _BAR: Final = 24
 _MOST_VALUES: Final = 20
@@ -29,14 +29,6 @@ class _Level(NamedTuple):
     mean: float
     best: float
     number: int
-
-
-def print_results(members: Sequence[MemberResult], names: Sequence[str], stream: TextIO) -> None:
-    """Write the table, the best score first, and behind it a bar of the mean score for each value of a parameter."""
-    colour = colours_of(stream) > 0
-    width = width_of(stream, 80) if stream.isatty() else None
-    for line in draw_results(members, names, width):
-        print(painted(line.pieces, 16 if colour else 0), file=stream)
 
 
 def draw_results(members: Sequence[MemberResult], names: Sequence[str], width: int | None) -> Iterator[Text]:

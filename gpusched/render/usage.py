@@ -1,16 +1,16 @@
 """Draws what jobs used beside what they were given: a line for each role of a job, or for all runs of a command."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple, TextIO
+from typing import Final, NamedTuple
 
 from gpusched.model.array import array_of
 from gpusched.model.usage import RoleUsage
-from gpusched.render.ansi import Text, colours_of, painted, width_of
+from gpusched.render.ansi import Text
 from gpusched.render.job_format import span
 from gpusched.render.table import fitting, lines_of
 from gpusched.render.text import printable
 
-__all__ = ["print_usage", "usage_html", "usage_table", "usage_text"]
+__all__ = ["draw_usage", "usage_html", "usage_table"]
 
 _LITTLE: Final = 0.5
 """Who uses less of its share is marked."""
@@ -44,18 +44,6 @@ class _Line(NamedTuple):
         return sum(_wasted(row) for row in self.rows)
 
 
-def print_usage(rows: Sequence[RoleUsage], stream: TextIO, *, named: bool) -> None:
-    """Write the table, and what it adds up to."""
-    width = width_of(stream, 80) if stream.isatty() else None
-    for line in _drawn(rows, width, named=named):
-        print(painted(line.pieces, colours_of(stream)), file=stream)
-
-
-def usage_text(rows: Sequence[RoleUsage], *, named: bool) -> str:
-    """Return the same in plain text."""
-    return "\n".join(line.plain for line in _drawn(rows, None, named=named))
-
-
 def usage_html(rows: Sequence[RoleUsage], *, named: bool) -> str:
     """Return the same for a notebook."""
     from html import escape  # most tables are text
@@ -76,7 +64,8 @@ def usage_table(rows: Sequence[RoleUsage], *, named: bool) -> tuple[list[str], l
     )
 
 
-def _drawn(rows: Sequence[RoleUsage], width: int | None, *, named: bool) -> Iterator[Text]:
+def draw_usage(rows: Sequence[RoleUsage], width: int | None, *, named: bool) -> Iterator[Text]:
+    """Yield the lines of the table, and what it adds up to."""
     if not rows:
         yield Text("no job has run in this time")
         return

@@ -1,34 +1,21 @@
 """Draws why a job waits: its place, when it starts, and what would let it start now."""
 
-import time
 from collections.abc import Iterator
-from typing import Final, TextIO
+from typing import Final
 
 from gpusched.model.status import JobState
 from gpusched.model.why import Why
-from gpusched.render.ansi import Text, colours_of, painted, width_of
+from gpusched.render.ansi import Text
 from gpusched.render.job_format import state_text, what
 from gpusched.render.ps import reasons
 from gpusched.render.table import wrapped
 from gpusched.render.text import cut, printable
 from gpusched.units import format_seconds, number
 
-__all__ = ["draw_why", "print_why", "why_text"]
+__all__ = ["draw_why"]
 
 _INDENT: Final = 13
 _MOST_AHEAD: Final = 8
-
-
-def print_why(why: Why, stream: TextIO) -> None:
-    """Write it to `stream`: in colour and in lines as wide as the terminal, plain where there is none."""
-    width = width_of(stream, 80) if stream.isatty() else None
-    for line in draw_why(why, time.time(), width):
-        print(painted(line.pieces, colours_of(stream)), file=stream)
-
-
-def why_text(why: Why) -> str:
-    """Return it as plain text."""
-    return "\n".join(line.plain for line in draw_why(why, time.time(), None))
 
 
 def draw_why(why: Why, now: float, width: int | None) -> Iterator[Text]:

@@ -16,6 +16,7 @@ from gpusched.model.status import (
     ReplicaState,
     ReplicaStatus,
 )
+from gpusched.render.ansi import painted
 from gpusched.render.job_format import end_line, host_text, span, state_text, time_run
 from gpusched.render.ps import draw_table
 from gpusched.render.text import cell_width, cut, cut_middle
@@ -37,7 +38,7 @@ def failed(reason: ExitReason) -> JobStatus:
 
 
 def table(*jobs: JobStatus, width: int | None = None, colour: bool = False, why: bool = False) -> list[str]:
-    return list(draw_table(jobs, NOW, width, colour=colour, why=why))
+    return [painted(line.pieces, 16 if colour else 0) for line in draw_table(jobs, NOW, width, why=why)]
 
 
 @pytest.mark.parametrize(
