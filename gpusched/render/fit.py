@@ -9,7 +9,7 @@ from gpusched.model.fit import RoleFit, run_seconds
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus
 from gpusched.model.workload import Memory, Setting, Workload
 from gpusched.render.ansi import Text
-from gpusched.render.job_format import bar, span
+from gpusched.render.job_format import bar, memory_text, span
 from gpusched.render.table import lines_of
 from gpusched.render.text import printable
 
@@ -63,11 +63,11 @@ def _cells(roles: Sequence[RoleFit]) -> tuple[Sequence[str], Sequence[Sequence[T
         [
             Text(one.role, "bold"),
             Text(printable(one.device or "none")),
-            Text(_memory(one.limit_mib or None)),
-            Text(_memory(one.device_mib)),
-            Text(_memory(one.peak_mib)),
-            Text(_memory(one.context_mib)),
-            Text(_memory(one.host_mib)),
+            Text(memory_text(one.limit_mib or None)),
+            Text(memory_text(one.device_mib)),
+            Text(memory_text(one.peak_mib)),
+            Text(memory_text(one.context_mib)),
+            Text(memory_text(one.host_mib)),
             Text(printable(one.framework or "-")),
         ]
         for one in roles
@@ -133,9 +133,3 @@ def _value(value: Setting) -> str:
 
 def _amount(mib: int) -> str:
     return f'"{mib}MiB"' if mib % _GIB else f'"{mib // _GIB}GiB"'
-
-
-def _memory(mib: int | None) -> str:
-    if mib is None:
-        return "-"
-    return f"{mib} MiB" if mib < _GIB else f"{mib / _GIB:.1f} GiB"

@@ -34,6 +34,7 @@ __all__ = [
     "host_text",
     "idle_mark",
     "members_text",
+    "memory_text",
     "network_lines",
     "network_text",
     "number",
@@ -50,6 +51,7 @@ __all__ = [
 
 _MINUTE: Final = 60
 _HOUR: Final = 3600
+_GIB: Final = 1024
 _MOST_NAMED: Final = 3
 _BAR: Final = 10
 _SMALL: Final = 0.1
@@ -242,6 +244,13 @@ def decimal(value: object) -> str:
     return f"{found:.3g}" if 0 < abs(found) < _SMALL else f"{found + 0.0:.2f}"  # 0.0 for -0.0
 
 
+def memory_text(mib: int | None) -> str:
+    """Return an amount of memory, `-` if it is not known."""
+    if mib is None:
+        return "-"
+    return f"{mib} MiB" if mib < _GIB else f"{mib / _GIB:.1f} GiB"
+
+
 def _short(end: ExitReason) -> str:
     match end.kind:
         case "crashed":
@@ -262,4 +271,4 @@ def _count(number: int, one: str, plural: str = "s") -> str:
 
 def _data(size: int) -> str:
     mib = size / (1 << 20)
-    return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib:.1f} MiB"  # noqa: PLR2004 (MiB in a GiB)
+    return f"{mib / _GIB:.1f} GiB" if mib >= _GIB else f"{mib:.1f} MiB"

@@ -1,12 +1,12 @@
 """Draws what jobs used beside what they were given: a line for each role of a job, or for all runs of a command."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpusched.model.array import array_of
 from gpusched.model.usage import RoleUsage
 from gpusched.render.ansi import Text
-from gpusched.render.job_format import span
+from gpusched.render.job_format import memory_text, span
 from gpusched.render.table import fitting, lines_of
 from gpusched.render.text import printable
 
@@ -31,17 +31,6 @@ _PLAIN: Final = {
 """A column with nothing but these is left out."""
 
 _MAY_GO: Final = ("STATE", ">ENERGY", ">CPUS", ">HOST", "GPU", "ROLE")
-
-
-class _Line(NamedTuple):
-    """Some rows that are shown in one line, the latest first."""
-
-    rows: Sequence[RoleUsage]
-
-    @property
-    def wasted(self) -> float:
-        """GiB hours of shares that were not used; 0 where that is not known."""
-        return sum(_wasted(row) for row in self.rows)
 
 
 def usage_html(rows: Sequence[RoleUsage], *, named: bool) -> str:
@@ -77,35 +66,36 @@ def draw_usage(rows: Sequence[RoleUsage], width: int | None, *, named: bool) -> 
         yield Text(total)
 
 
-def _lines(rows: Sequence[RoleUsage], *, named: bool) -> list[_Line]:
+def _lines(rows: Sequence[RoleUsage], *, named: bool) -> list[list[RoleUsage]]:
+    """Return the rows of each line, the latest first, and first the line whose shares were used least."""
     if named:
-        return [_Line([row]) for row in rows]
+        return [[row] for row in rows]
     groups: dict[tuple[str, str, str | None], list[RoleUsage]] = {}
     for row in rows:
         groups.setdefault((array_of(row.job) or row.what, row.role, row.device), []).append(row)
-    return sorted(map(_Line, groups.values()), key=lambda line: -line.wasted)
+    return sorted(groups.values(), key=lambda line: -sum(map(_wasted, line)))
 
 
-def _cells(lines: Sequence[_Line], *, named: bool) -> tuple[Sequence[str], Sequence[Sequence[Text]]]:
+def _cells(lines: Sequence[Sequence[RoleUsage]], *, named: bool) -> tuple[Sequence[str], Sequence[Sequence[Text]]]:
     """Return titles and cells, without the columns in which no line has anything."""
     fullest = [_fullest(line) for line in lines]
     columns = {
         "JOB": [Text(_name(line), "bold") for line in lines],
-        ">RUNS": [Text(str(len(line.rows))) for line in lines],
-        "ROLE": [Text(line.rows[0].role) for line in lines],
-        ">PROCS": [Text(str(line.rows[0].replicas)) for line in lines],
-        "GPU": [Text(printable(line.rows[0].device or "-")) for line in lines],
-        ">GIVEN": [Text(_memory(row.share_mib or None)) for row in fullest],
-        ">USED": [Text(_memory(row.device_mib)) for row in fullest],
+        ">RUNS": [Text(str(len(line))) for line in lines],
+        "ROLE": [Text(line[0].role) for line in lines],
+        ">PROCS": [Text(str(line[0].replicas)) for line in lines],
+        "GPU": [Text(printable(line[0].device or "-")) for line in lines],
+        ">GIVEN": [Text(memory_text(row.share_mib or None)) for row in fullest],
+        ">USED": [Text(memory_text(row.device_mib)) for row in fullest],
         ">OF IT": [_part(row) for row in fullest],
-        ">NEEDED": [Text(_memory(_most([row.peak_mib for row in line.rows]))) for line in lines],
+        ">NEEDED": [Text(memory_text(_most([row.peak_mib for row in line]))) for line in lines],
         ">BUSY": [Text(_busy(line)) for line in lines],
         ">ENERGY": [Text(_energy(line)) for line in lines],
-        ">HOST": [Text(_memory(_most([row.host_mib for row in line.rows]))) for line in lines],
+        ">HOST": [Text(memory_text(_most([row.host_mib for row in line]))) for line in lines],
         ">CPUS": [Text(_cpus(line)) for line in lines],
-        ">TIME": [Text(span(sum(row.seconds for row in line.rows))) for line in lines],
-        "STATE": [Text(line.rows[0].state if len(line.rows) == 1 else "") for line in lines],
-        "COMMAND": [Text(printable(line.rows[0].what)) for line in lines],
+        ">TIME": [Text(span(sum(row.seconds for row in line))) for line in lines],
+        "STATE": [Text(line[0].state if len(line) == 1 else "") for line in lines],
+        "COMMAND": [Text(printable(line[0].what)) for line in lines],
     }
     if named:
         del columns[">RUNS"]
@@ -115,26 +105,20 @@ def _cells(lines: Sequence[_Line], *, named: bool) -> tuple[Sequence[str], Seque
     return list(columns), [list(cells) for cells in zip(*columns.values(), strict=True)]
 
 
-def _name(line: _Line) -> str:
-    first = line.rows[0]
-    if len(line.rows) == 1:
+def _name(line: Sequence[RoleUsage]) -> str:
+    first = line[0]
+    if len(line) == 1:
         return first.job
     return array_of(first.job) or f"{first.job} ..."
-
-
-def _memory(mib: int | None) -> str:
-    if mib is None:
-        return "-"
-    return f"{mib} MiB" if mib < _GIB else f"{mib / _GIB:.1f} GiB"
 
 
 def _most(figures: Sequence[int | None]) -> int | None:
     return max((one for one in figures if one is not None), default=None)
 
 
-def _fullest(line: _Line) -> RoleUsage:
+def _fullest(line: Sequence[RoleUsage]) -> RoleUsage:
     """Return the run that used most of what it was given."""
-    return max(line.rows, key=lambda row: -1.0 if row.used_part is None else row.used_part)
+    return max(line, key=lambda row: -1.0 if row.used_part is None else row.used_part)
 
 
 def _part(row: RoleUsage) -> Text:
@@ -142,28 +126,28 @@ def _part(row: RoleUsage) -> Text:
     return Text("-") if part is None else Text(f"{100 * part:.0f} %", "yellow" if part < _LITTLE else "")
 
 
-def _cpus(line: _Line) -> str:
+def _cpus(line: Sequence[RoleUsage]) -> str:
     """Return how many CPUs one process kept busy, on average."""
-    cpu_s = [row.cpu_s for row in line.rows if row.cpu_s is not None]
-    seconds = sum(row.run_s for row in line.rows if row.cpu_s is not None)
+    cpu_s = [row.cpu_s for row in line if row.cpu_s is not None]
+    seconds = sum(row.run_s for row in line if row.cpu_s is not None)
     return f"{sum(cpu_s) / seconds:.2f}" if cpu_s and seconds else "-"
 
 
-def _busy(line: _Line) -> str:
+def _busy(line: Sequence[RoleUsage]) -> str:
     """Return for which part of the time kernels ran."""
-    known = [(row.sm_percent, row.seconds) for row in line.rows if row.sm_percent is not None]
+    known = [(row.sm_percent, row.seconds) for row in line if row.sm_percent is not None]
     seconds = sum(each for _, each in known)
     return f"{sum(percent * each for percent, each in known) / seconds:.0f} %" if seconds else "-"
 
 
-def _energy(line: _Line) -> str:
+def _energy(line: Sequence[RoleUsage]) -> str:
     """Return the energy of all runs; `~`: a part of it is attributed, as others were on the same devices."""
-    known = [row.energy_j for row in line.rows if row.energy_j is not None]
+    known = [row.energy_j for row in line if row.energy_j is not None]
     if not known:
         return "-"
     hours = sum(known) / _HOUR_S
     amount = f"{hours / _KILO:.1f} kWh" if hours >= _KILO else f"{hours:.0f} Wh" if hours >= _TEN else f"{hours:.1f} Wh"
-    return "~" * any(row.energy_attributed for row in line.rows) + amount
+    return "~" * any(row.energy_attributed for row in line) + amount
 
 
 def _wasted(row: RoleUsage) -> float:
