@@ -5,7 +5,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusched.cli.follow import StopRequests, counting_stop_requests, moments
+from gpusched.cli.follow import moments, noting_stop_requests
 from gpusched.cli.options import Context, Option, Options, flag, with_options
 from gpusched.cli.planning import PLAN, WORKLOAD
 from gpusched.cli.workload_arguments import own_options
@@ -49,7 +49,7 @@ def fit(context: Context, *, workload: str, as_json: bool, **given: Any) -> None
     from gpusched.api.fitting import begin
 
     options = own_options(workload, context.args, "gpusched fit {}")
-    with counting_stop_requests() as requests:  # from before it is queued: what has begun is stopped
+    with noting_stop_requests() as requests:  # from before it is queued: what has begun is stopped
         run = begin(workload, options=options, **given)
         try:
             state = _follow(run, requests, quiet=as_json).state
@@ -57,7 +57,7 @@ def fit(context: Context, *, workload: str, as_json: bool, **given: Any) -> None
             with suppress(GpuschedError):
                 run.job.stop()
             raise
-    if requests.count and state is JobState.CANCELLED:
+    if requests and state is JobState.CANCELLED:
         print(f"{run.job.id} was stopped, and nothing is measured", file=sys.stderr)
         raise SystemExit(_INTERRUPTED)
     found = run.result()
@@ -72,7 +72,7 @@ def fit(context: Context, *, workload: str, as_json: bool, **given: Any) -> None
         show(lambda width: draw_fit(found.workload, found.roles, found.status, width), sys.stdout)
 
 
-def _follow(run: "FitRun", requests: StopRequests, *, quiet: bool) -> JobStatus:
+def _follow(run: "FitRun", requests: list[int], *, quiet: bool) -> JobStatus:
     """Show how far the run is until it has ended; return how it has."""
     live, shown = not is_plain(sys.stderr), ""
     for moment in moments(run.job, requests):

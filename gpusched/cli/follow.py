@@ -1,7 +1,6 @@
 """Follow a job until it ends: live in a terminal, as lines of text elsewhere; Ctrl-C stops it."""
 
 import signal
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -14,30 +13,19 @@ from gpusched.model.status import JOB_TERMINAL, JobStatus, exit_text
 from gpusched.render.job_format import host_text, ready_count, ready_text
 from gpusched.render.text import printable
 
-__all__ = ["StopRequests", "counting_stop_requests", "follow", "moments"]
+__all__ = ["follow", "moments", "noting_stop_requests"]
 
 _PAUSE_S: Final = 0.2
 _REPORT_EVERY_S: Final = 10.0
 _COUNT_EVERY_S: Final = 1.0
 
 
-class StopRequests:
-    """How often the person has asked for an end, by Ctrl-C, SIGTERM or SIGHUP. The signal handler only counts."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def handle(self, _number: int, _frame: object) -> None:
-        """Count one; this is a signal handler."""
-        self.count += 1
-
-
 @contextmanager
-def counting_stop_requests() -> Iterator[StopRequests]:
-    """Count requests to stop from here on, rather than end at the first."""
-    requests = StopRequests()
+def noting_stop_requests() -> Iterator[list[int]]:
+    """Note the signals by which a person asks for an end from here on (Ctrl-C, SIGTERM, SIGHUP); none ends anything."""
+    requests: list[int] = []
     caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, requests.handle) for number in caught]
+    before = [signal.signal(number, lambda number, _: requests.append(number)) for number in caught]
     try:
         yield requests
     finally:
@@ -45,8 +33,8 @@ def counting_stop_requests() -> Iterator[StopRequests]:
             signal.signal(number, handler)
 
 
-def follow(job: Job, requests: StopRequests, *, live: bool, quiet: bool, frames: bool = False) -> JobStatus:
-    """Show the job until it has ended and return its last status; each of `requests` stops it, the second kills.
+def follow(job: Job, requests: list[int], *, live: bool, quiet: bool, frames: bool = False) -> JobStatus:
+    """Show the job until it has ended and return its last status; each signal in `requests` stops it, the second kills.
 
     `live` draws in place and needs a terminal; `quiet` shows nothing. `frames`: a game is drawn while it is played.
     """
@@ -56,17 +44,17 @@ def follow(job: Job, requests: StopRequests, *, live: bool, quiet: bool, frames:
     return _follow_live(job, shown, requests) if live else _follow_plainly(shown)
 
 
-def moments(job: Job, requests: StopRequests, *, frames: bool = False) -> Iterator[Moment]:
+def moments(job: Job, requests: list[int], *, frames: bool = False) -> Iterator[Moment]:
     """Yield a moment of the job several times a second, the last one when it has ended; pass stop requests on."""
     passed_on = 0
     for moment in job.moments(_PAUSE_S, frames=frames):
         yield moment
-        while passed_on < requests.count and moment.status.state not in JOB_TERMINAL:
+        while passed_on < len(requests) and moment.status.state not in JOB_TERMINAL:
             passed_on += 1
             job.stop(kill=passed_on > 1)
 
 
-def _follow_live(job: Job, moments: Iterator[Moment], requests: StopRequests) -> JobStatus:
+def _follow_live(job: Job, moments: Iterator[Moment], requests: list[int]) -> JobStatus:
     from rich.console import Console
     from rich.live import Live
 
@@ -97,77 +85,58 @@ def _follow_live(job: Job, moments: Iterator[Moment], requests: StopRequests) ->
     return moment.status
 
 
-def _note(status: JobStatus, requests: StopRequests, logs: Path) -> str:
+def _note(status: JobStatus, requests: list[int], logs: Path) -> str:
     if status.state in JOB_TERMINAL:
         return ""
-    if requests.count == 0:
+    if len(requests) == 0:
         return f"logs: {logs}   Ctrl-C stops the job"
-    return "stopping, the replicas may save their work; Ctrl-C again kills them" if requests.count == 1 else "killing"
+    return "stopping, the replicas may save their work; Ctrl-C again kills them" if len(requests) == 1 else "killing"
 
 
 def _follow_plainly(moments: Iterator[Moment]) -> JobStatus:
-    from gpusched.render.job_format import plain_progress
-
-    seen: dict[str, tuple[object, int]] = {}
-    reported = 0.0
-    start, hosts = _Start(), _Hosts()
+    news = _News()
     for moment in moments:  # one at least
-        status = moment.status
-        for text in (*start.news(status), *hosts.news(status)):
-            _log(text)
-        for replica in status.replicas:
-            if seen.get(replica.name) != (replica.state, replica.restarts):
-                seen[replica.name] = (replica.state, replica.restarts)
-                reason = f" ({exit_text(replica.exit)})" if replica.exit else ""
-                _log(f"{replica.name} {replica.state}{f' pid {replica.pid}' if replica.pid else ''}{reason}")
-        if moment.reports and time.monotonic() - reported >= _REPORT_EVERY_S:
-            reported = time.monotonic()
-            _log(plain_progress(moment.reports[-1]))
+        for text in news.of(moment):
+            print(time.strftime("%H:%M:%S"), printable(text), flush=True)
     return moment.status
 
 
-class _Start:
-    """How far a job's start is, in lines: what it does before it starts anything, then how many replicas are ready.
+class _News:
+    """What is new of a job, in lines: counts at most once a second, reports every ten.
 
-    The number comes at most once a second, and nothing more once all were ready: a restart has lines of its own.
+    How many replicas are ready is in no line once all were: a restart has lines of its own.
     """
 
     def __init__(self) -> None:
-        self._shown: set[str] = set()
-        self._next_count = 0.0
-        self._over = False
+        self._shown: dict[str, object] = {}
+        self._next_count = self._next_report = 0.0
+        self._were_ready = False
 
-    def news(self, status: JobStatus) -> list[str]:
-        """Return what is new."""
-        texts = [status.note or ""]
-        now = time.monotonic()
-        all_ready = 0 < ready_count(status) == len(status.replicas)
-        if not self._over and (all_ready or now >= self._next_count):
-            texts.append(ready_text(status))
-            self._next_count, self._over = now + _COUNT_EVERY_S, all_ready
-        new = [text for text in texts if text and text not in self._shown]
-        self._shown.update(new)
-        return new
+    def of(self, moment: Moment) -> Iterator[str]:
+        """Yield what is new."""
+        from gpusched.render.job_format import plain_progress
 
+        status, now = moment.status, time.monotonic()
+        if status.note and self._changed("note", status.note):
+            yield status.note
+        all_ready, count = 0 < ready_count(status) == len(status.replicas), now >= self._next_count
+        if not self._were_ready and (count or all_ready):
+            ready, self._were_ready = ready_text(status), all_ready
+            if ready and self._changed("ready", ready):
+                yield ready
+        if count or status.state in JOB_TERMINAL:
+            self._next_count = now + _COUNT_EVERY_S
+            for host in status.joined:
+                if self._changed(f"host {host.host}", (host.actors, host.connected)):
+                    yield host_text(host, over=False)
+        for one in status.replicas:
+            if self._changed(one.name, (one.state, one.restarts)):
+                reason = f" ({exit_text(one.exit)})" if one.exit else ""
+                yield f"{one.name} {one.state}{f' pid {one.pid}' if one.pid else ''}{reason}"
+        if moment.reports and now >= self._next_report:
+            self._next_report = now + _REPORT_EVERY_S
+            yield plain_progress(moment.reports[-1])
 
-class _Hosts:
-    """How many actors of each host that joined are there, in a line when that changes, at most once a second."""
-
-    def __init__(self) -> None:
-        self._shown: dict[str, tuple[int, int]] = {}
-        self._next = 0.0
-
-    def news(self, status: JobStatus) -> list[str]:
-        """Return what is new."""
-        now = time.monotonic()
-        if now < self._next and status.state not in JOB_TERMINAL:
-            return []
-        self._next = now + _COUNT_EVERY_S
-        changed = [one for one in status.joined if self._shown.get(one.host) != (one.actors, one.connected)]
-        self._shown |= {one.host: (one.actors, one.connected) for one in changed}
-        return [host_text(one, over=False) for one in changed]
-
-
-def _log(text: str) -> None:
-    print(time.strftime("%H:%M:%S"), printable(text))
-    sys.stdout.flush()
+    def _changed(self, name: str, value: object) -> bool:
+        before, self._shown[name] = self._shown.get(name), value
+        return value != before

@@ -7,7 +7,7 @@ import msgspec
 
 from gpusched.api.handle import Job
 from gpusched.api.launching import Launch, Reserved
-from gpusched.cli.follow import counting_stop_requests, follow
+from gpusched.cli.follow import follow, noting_stop_requests
 from gpusched.errors import JobFailed
 from gpusched.model.job import Joining
 from gpusched.model.status import JobState, JobStatus, exit_text
@@ -25,7 +25,7 @@ _RESULTS: Final = ("*.png", "*.gif", "*.csv", "*.npz", "*.h5", "evaluation.json"
 def run_here(launch: Launch, *, watch: bool, as_json: bool) -> None:
     """Start the job now or not at all, and follow it to its end. Raises SystemExit if it does not succeed."""
     reserved = launch.reserve()
-    with counting_stop_requests() as requests:  # before this, Ctrl-C has nothing to stop
+    with noting_stop_requests() as requests:  # before this, Ctrl-C has nothing to stop
         job = reserved.start()
         if not as_json:
             _introduce(launch, reserved)
