@@ -16,46 +16,33 @@ class Writer:
     """
 
     def __init__(self, name: str, width: int, *, as_json: bool, final: bool = False) -> None:
-        self._name, self._as_json = name, as_json
+        self._name, self._as_json, self._final = name, as_json, final
         self._head = f"{name:<{width}} | ".encode() if width else b""
         self._rest = b""
-        self._final, self._unfinished = final, b""
 
     def write(self, piece: bytes) -> None:
         """Print what was written to the log; with a name in front only whole lines, the rest when it is whole."""
-        self._write(self._finished(piece) if self._final else piece)
-
-    def flush(self) -> None:
-        """Print a last line that has no end."""
-        self._write(self._unfinished)
-        self._unfinished = b""
-        if self._rest:
-            self._put(self._line(self._rest))
-            self._rest = b""
-
-    def _finished(self, piece: bytes) -> bytes:
-        """Return the lines that are whole by now, each as a terminal would show it in the end."""
-        *lines, rest = (self._unfinished + piece).split(b"\n")
-        self._unfinished = _last_state(rest)
-        if len(self._unfinished) > _LONGEST_LINE:
-            rest, self._unfinished = self._unfinished, b""
-        else:
-            rest = b""
-        return b"".join(_last_state(line) + b"\n" for line in lines) + rest
-
-    def _write(self, piece: bytes) -> None:
-        if not self._head and not self._as_json:
+        if not (self._head or self._as_json or self._final):
             self._put(piece)
             return
         *lines, self._rest = (self._rest + piece).split(b"\n")
+        if self._final:
+            self._rest = _last_state(self._rest)
+        self._put(b"".join(self._line(line, b"\n") for line in lines))
         if len(self._rest) > _LONGEST_LINE:
-            lines, self._rest = [*lines, self._rest], b""
-        self._put(b"".join(map(self._line, lines)))
+            self.flush()
 
-    def _line(self, line: bytes) -> bytes:
+    def flush(self) -> None:
+        """Print a last line that has no end."""
+        if self._rest:
+            self._put(self._line(self._rest, b"\n" if self._head or self._as_json else b""))
+            self._rest = b""
+
+    def _line(self, line: bytes, end: bytes) -> bytes:
+        shown = _last_state(line) if self._final else line
         if self._as_json:
-            return json.dumps({"replica": self._name, "line": line.decode(errors="replace")}).encode() + b"\n"
-        return self._head + line + b"\n"
+            return json.dumps({"replica": self._name, "line": shown.decode(errors="replace")}).encode() + b"\n"
+        return self._head + shown + end
 
     def _put(self, piece: bytes) -> None:
         if piece:
