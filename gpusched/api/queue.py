@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import msgspec
 
-from gpusched.api.selecting import Since, jobs_of, linked, only, selected, selection_of, waiting
+from gpusched.api.selecting import HELD, Since, jobs_of, linked, listed, moment_of, only, selected, states_of, waiting
 from gpusched.api.validation import SomeJobs, require_ids, require_one, require_type
 from gpusched.errors import GpuschedError, NoDaemon, NotFound, TimedOut, UsageError
 from gpusched.execution.daemon_link import Link, in_parts
 from gpusched.execution.listing import has_jobs, has_queue, job_names, jobs_on_disk
 from gpusched.model import why as model
+from gpusched.model.queue_group import GroupName
+from gpusched.model.selection import MOST_ENDED_SELECTED, Selection
+from gpusched.model.status import JOB_TERMINAL
 from gpusched.settings import Settings, load_settings, queue_settings
 
 if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes its time
@@ -133,7 +136,19 @@ def select(
 
     Example: queue.stop(queue.select("train*", state="queued"))
     """
-    asked = selection_of(names, last=last, state=state, since=since, text=text, group=group, ended=ended)
+    require_type(last, bool, "last")
+    require_type(text, str | None, "text")
+    require_type(group, GroupName | None, "group")
+    require_type(ended, Annotated[int, msgspec.Meta(ge=0)], "ended")
+    given = listed(state)
+    states = states_of([one for one in given if one != HELD], ", held")
+    moment = None if since is None else moment_of(since, "since")
+    among_ended = last or moment is not None or not JOB_TERMINAL.isdisjoint(states)
+    most = MOST_ENDED_SELECTED if among_ended and not ended else min(ended, MOST_ENDED_SELECTED)
+    ids = require_ids(names, "names")
+    asked = Selection(
+        names=ids, last=last, states=states, held=HELD in given, since=moment, text=text, group=group, ended=most
+    )
     settings = settings or queue_settings(os.environ)
     if not asked.names and not has_jobs(settings):
         if group is not None:
@@ -249,8 +264,6 @@ def _hold(ids: SomeJobs, settings: Settings | None, *, held: bool) -> Change:
 
 
 def _ends(left: list[str], deadline: float | None, settings: Settings) -> Iterator["JobStatus"]:
-    from gpusched.model.status import JOB_TERMINAL
-
     with linked(settings, left) as link:
         left = list(selected(link, left)) if left else []
         found = _ended(link, left)

@@ -3,17 +3,14 @@
 import datetime as dt
 from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from gpusched.api.validation import SomeJobs, require_ids, require_type
+from gpusched.api.validation import require_type
 from gpusched.errors import NotFound, UsageError
 from gpusched.execution.daemon_link import Link, in_parts
 from gpusched.execution.listing import has_jobs
-from gpusched.model.queue_group import GroupName
 from gpusched.model.selection import MOST_ENDED_SELECTED, Selection, is_glob
-from gpusched.model.status import JOB_TERMINAL, JobState
+from gpusched.model.status import JobState
 from gpusched.settings import Settings
 from gpusched.times import parse_since
 
@@ -21,13 +18,14 @@ if TYPE_CHECKING:
     from gpusched.model.status import JobStatus
 
 __all__ = [
+    "HELD",
     "Since",
     "jobs_of",
     "linked",
+    "listed",
     "moment_of",
     "only",
     "selected",
-    "selection_of",
     "states_of",
     "waiting",
 ]
@@ -39,32 +37,6 @@ HELD: Final = "held"
 """What a job is shown as that waits until it is released. It is queued."""
 
 _NAMED: Final = 3
-
-
-def selection_of(
-    names: SomeJobs,
-    *,
-    last: bool,
-    state: str | Sequence[str],
-    since: Since | None,
-    text: str | None,
-    group: str | None,
-    ended: int,
-) -> Selection:
-    """Return what gpusched.api.queue.select is asked for. Raises UsageError for an argument of another kind."""
-    require_type(last, bool, "last")
-    require_type(text, str | None, "text")
-    require_type(group, GroupName | None, "group")
-    require_type(ended, Annotated[int, msgspec.Meta(ge=0)], "ended")
-    given = _listed(state)
-    states = states_of([one for one in given if one != HELD], ", held")
-    moment = None if since is None else moment_of(since, "since")
-    among_ended = last or moment is not None or not JOB_TERMINAL.isdisjoint(states)
-    most = MOST_ENDED_SELECTED if among_ended and not ended else min(ended, MOST_ENDED_SELECTED)
-    ids = require_ids(names, "names")
-    return Selection(
-        names=ids, last=last, states=states, held=HELD in given, since=moment, text=text, group=group, ended=most
-    )
 
 
 def linked(settings: Settings, ids: Sequence[str]) -> Link:
@@ -115,14 +87,15 @@ def states_of(state: str | Sequence[str], more: str = "") -> tuple[JobState, ...
 
     `more`: what its hint has beside them.
     """
-    given = _listed(state)
+    given = listed(state)
     unknown = [one for one in given if one not in list(JobState)]
     if unknown:
         raise UsageError(f"there is no state {unknown[0]!r}", f"one of {', '.join(JobState)}{more}")
     return tuple(dict.fromkeys(map(JobState, given)))
 
 
-def _listed(state: str | Sequence[str]) -> Sequence[str]:
+def listed(state: str | Sequence[str]) -> Sequence[str]:
+    """Return names of states as they are given, as text with commas between them."""
     given = state.split(",") if isinstance(state, str) else state
     require_type(given, Sequence[str], "state")
     return given
