@@ -301,11 +301,14 @@ def _gpus(devices: Sequence[DevicePlan]) -> str:
 
 
 def _folded(line: Text, width: int) -> list[Text]:
-    """Return the line in as many lines as it takes; only its last piece is long enough to be broken."""
+    """Return the line in as many lines as it takes; its last piece is broken, the others only if they must be."""
     *first, (text, style) = line.pieces
     used = sum(len(before) for before, _ in first)
     if used + len(text) <= width:
         return [line]
+    if first and used + text.index(word := text.split()[0]) + len(word) > width:  # without any room wrap never ends
+        rest = textwrap.wrap(text.lstrip(), width, initial_indent="    ", subsequent_indent="    ")
+        return [*_folded(Text.assemble(*first), width), *(Text(part, style) for part in rest)]
     start, *rest = textwrap.wrap(text, width, initial_indent=" " * used, subsequent_indent="    ")
     return [Text.assemble(*first, (start[used:], style)), *(Text(part, style) for part in rest)]
 

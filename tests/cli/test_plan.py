@@ -350,3 +350,11 @@ def test_not_now(tmp_path: Path) -> None:
     assert "do not fit on GPU 0 now" in done.stderr
     assert "pid 4711 (alice, python) holds 15000 MiB on GPU 0" in done.stderr
     assert json.loads(gpusched(tmp_path, *words, "--json").stdout)["error"]["code"] == "not-now"
+
+
+@pytest.mark.parametrize("devices", [8, 40])
+def test_a_first_line_that_is_longer_than_a_narrow_terminal_is_folded(tmp_path: Path, devices: int) -> None:
+    words = ("--workload", "averaging", "--machine", f"{devices}x80GiB")
+    shown = gpusched(tmp_path, *words, COLUMNS="60").stdout
+    assert max(map(len, shown.splitlines())) <= 60
+    assert f"averaging on {devices}x80GiB (simulated)" in " ".join(shown.split())
