@@ -1,9 +1,9 @@
-"""Into which parts the memory of a device falls: jobs, foreign use, reserve, free; and how wide each is drawn.
+"""Into which parts the memory of a device falls: jobs, foreign use, reserve, free.
 
 Numbers only: it must not know terminals or colours.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Literal, NamedTuple
 
 from gpusched.execution.snapshot import Snapshot, is_of
@@ -11,7 +11,7 @@ from gpusched.model.device import Device
 from gpusched.model.lease import Lease
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobStatus
 
-__all__ = ["MemoryParts", "Part", "cell_widths"]
+__all__ = ["MemoryParts", "Part"]
 
 
 class Part(NamedTuple):
@@ -104,23 +104,3 @@ def _is_ours(lease: Lease, live: Mapping[str, JobStatus]) -> bool:
 
 def _used(device: Device, pids: Collection[int]) -> int:
     return sum(each.memory_mib or 0 for each in device.processes if each.pid in pids)
-
-
-def cell_widths(amounts: Sequence[int], cells: int) -> list[int]:
-    """Divide `cells` in proportion to `amounts`, to their sum exactly: whatever is not 0 gets one if there is room.
-
-    The largest remainders get the cells that rounding down leaves.
-    """
-    total = sum(amounts)
-    if total == 0:
-        return [0] * len(amounts)
-    least = (
-        [min(amount, 1) for amount in amounts] if sum(amount > 0 for amount in amounts) <= cells else [0] * len(amounts)
-    )
-    widths = [max(low, amount * cells // total) for low, amount in zip(least, amounts, strict=True)]
-    while sum(widths) != cells:
-        step = 1 if sum(widths) < cells else -1
-        gaps = [(amount * cells - width * total) * step for amount, width in zip(amounts, widths, strict=True)]
-        may = [at for at in range(len(widths)) if step > 0 or widths[at] > least[at]]
-        widths[max(may, key=lambda at: gaps[at])] += step
-    return widths

@@ -6,11 +6,12 @@ gets the same lines as plain text, where each part of a bar has another sign.
 
 import textwrap
 from collections.abc import Iterable, Sequence
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Final, NamedTuple, TextIO
 
 from gpusched.model.plan import DevicePlan, Plan, Replica
 from gpusched.render.ansi import Text, colours_of, painted, width_of
+from gpusched.render.table import cell_widths, flowed
 from gpusched.render.text import index_runs
 from gpusched.units import FRACTION_ONE, number
 
@@ -155,7 +156,8 @@ class _Drawing:
             for paint in (*self.paints.values(), _CONTEXT, _LEASED, _FOREIGN, _RESERVE, _HEADROOM)
             if paint in seen
         ]
-        return [*lines, Text(), *self._legend([*paints, _FREE], margin)]
+        legend = (self._swatch(paint).append(f" {paint.name}") for paint in (*paints, _FREE))
+        return [*lines, Text(), *flowed(legend, self.width, indent=margin, gap=2)]
 
     def _parts(self, group: _Group) -> list[_Part]:
         device = group.devices[0]
@@ -183,26 +185,13 @@ class _Drawing:
         return [*parts, _Part(_FREE, free, (f"{free} MiB free", f"{free} free", "free"))]
 
     def _bar(self, parts: Sequence[_Part], cells: int) -> Text:
-        widths = _to_scale([part.mib for part in parts], cells)
+        widths = cell_widths([part.mib for part in parts], cells)
         return Text.assemble(
             *(
                 (_filled(part, wide, " " if self.colour else part.paint.sign), part.paint.style)
                 for part, wide in zip(parts, widths, strict=True)
             )
         )
-
-    def _legend(self, paints: Sequence[_Paint], margin: int) -> list[Text]:
-        lines = [Text(" " * margin)]
-        used = margin
-        for paint in paints:
-            swatch = self._swatch(paint)
-            size = swatch.cell_len + len(paint.name) + 3
-            if used + size > self.width + 2:
-                lines.append(Text(" " * margin))
-                used = margin
-            lines[-1].append_text(swatch).append(f" {paint.name}  ")
-            used += size
-        return lines
 
     def _sum(self, group: _Group) -> list[Text]:
         """Return how a group's plannable memory came about, who gets it, and the sum spelled out."""
@@ -256,15 +245,6 @@ def _filled(part: _Part, cells: int, fill: str) -> str:
         if len(label) + 2 <= cells:
             return f" {label} ".center(cells, fill)
     return fill * cells
-
-
-def _to_scale(amounts: Sequence[int], cells: int) -> list[int]:
-    """Split cells in proportion to the amounts, at least one for each, which the largest one pays for."""
-    whole = sum(amounts)
-    edges = [round(sum(amounts[:i]) * cells / whole) for i in range(len(amounts) + 1)]
-    split = [max(1, after - before) for before, after in pairwise(edges)]
-    split[split.index(max(split))] -= sum(split) - cells
-    return split
 
 
 def _term(run: Sequence[Replica], *, alone: bool) -> str:

@@ -5,7 +5,7 @@ It must not read anything. Without colours or without Unicode the bars are made 
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -13,10 +13,10 @@ import msgspec
 from gpusched.execution.snapshot import Snapshot
 from gpusched.model.device import Device
 from gpusched.render.ansi import Text, colours_of, painted, width_of
-from gpusched.render.memory_parts import MemoryParts, Part, cell_widths
+from gpusched.render.memory_parts import MemoryParts, Part
 from gpusched.render.slowdown import is_usual, slowdown, slowdowns
 from gpusched.render.status_tables import JOB_COLOURS, job_table, process_table
-from gpusched.render.table import wrapped
+from gpusched.render.table import cell_widths, flowed, wrapped
 from gpusched.units import format_mib, number
 
 __all__ = ["print_status", "status_lines", "status_text"]
@@ -155,7 +155,7 @@ def _block(device: Device, parts: Sequence[Part], snapshot: Snapshot, paper: _Pa
     amount = Text(f"  {_used_of_total(device, parts):>19}")
     if parts:
         yield Text.assemble("   ", _bar(parts, paper.width - 3 - amount.cell_len, paper), amount)
-        yield from _flow(_legend(parts, snapshot, paper), paper.width)
+        yield from flowed(_legend(parts, snapshot, paper), paper.width, indent=3, gap=3)
     elif device.health == "ok":
         yield Text("   memory: not reported by the driver", style="dim")
 
@@ -276,19 +276,6 @@ def _job_legend(part: Part, parts: Sequence[Part], snapshot: Snapshot, paper: _P
         (" (simulated)" if job.simulated else "", "yellow"),
         f" {number(part.replicas, 'replica')}: {amount}",
     )
-
-
-def _flow(items: Iterable[Text], width: int) -> Iterator[Text]:
-    """Put the items beside each other, in as many lines as that takes."""
-    line = Text()
-    for item in items:
-        if line and line.cell_len + item.cell_len + 3 > width:
-            yield line
-            line = Text()
-        line.append("   ")
-        line.append_text(item)
-    if line:
-        yield line
 
 
 # ---- words ----

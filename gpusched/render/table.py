@@ -1,12 +1,13 @@
-"""Tables of styled texts in columns: which columns have room, how wide each is, and long texts in several lines."""
+"""Styled texts in columns: which columns have room, how wide each is, long texts in several lines; parts of a bar."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
 
 from gpusched.render.ansi import Text
 from gpusched.render.text import cell_width
 
-__all__ = ["fitting", "lines_of", "room_of_last", "wrapped"]
+__all__ = ["cell_widths", "fitting", "flowed", "lines_of", "room_of_last", "wrapped"]
 
 _GAP = 2
 
@@ -55,6 +56,33 @@ def wrapped(text: str, width: int | None, *, style: str = "", indent: str = "") 
     lines = [text] if width is None else textwrap.wrap(text, max(width - len(indent), 20), break_on_hyphens=False)
     for line in lines:
         yield Text(f"{indent}{line}", style=style)
+
+
+def flowed(items: Iterable[Text], width: int, *, indent: int, gap: int) -> Iterator[Text]:
+    """Put texts beside each other, in as many lines of at most `width` columns as that takes."""
+    line = Text()
+    for item in items:
+        if line and line.cell_len + gap + item.cell_len > width:
+            yield line
+            line = Text()
+        line.append(" " * (gap if line else indent)).append_text(item)
+    if line:
+        yield line
+
+
+def cell_widths(amounts: Sequence[int], cells: int) -> list[int]:
+    """Divide `cells` in proportion to `amounts`, to their sum exactly: whatever is not 0 gets one if there is room."""
+    total = sum(amounts)
+    if total == 0:
+        return [0] * len(amounts)
+    edges = [round(edge * cells / total) for edge in accumulate(amounts, initial=0)]
+    widths = [after - before for before, after in pairwise(edges)]
+    if sum(amount > 0 for amount in amounts) <= cells:
+        for at, amount in enumerate(amounts):
+            if amount and not widths[at]:  # the widest pays for it
+                widths[at] = 1
+                widths[widths.index(max(widths))] -= 1
+    return widths
 
 
 def _widths(titles: Sequence[str], rows: Sequence[Row]) -> list[int]:

@@ -9,7 +9,8 @@ from gpusched.model.device import Device, DeviceProcess, Inventory
 from gpusched.model.lease import Lease
 from gpusched.model.plan import DeviceShare
 from gpusched.model.status import JobState, JobStatus, ReplicaState, ReplicaStatus
-from gpusched.render.memory_parts import MemoryParts, cell_widths
+from gpusched.render.memory_parts import MemoryParts
+from gpusched.render.table import cell_widths
 
 
 def snapshot(device: Device, replicas: list[ReplicaStatus], holders: dict[int, Lease]) -> Snapshot:
