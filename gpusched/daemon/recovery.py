@@ -102,7 +102,7 @@ class Adoption:
         if status.state in JOB_TERMINAL and array_of(path.name) is not None:  # of an array that is no more
             return
         unseen = status.supervisor_pid is None and status.state not in JOB_TERMINAL
-        if unseen and not directory.is_guarded() and not has_begun(directory):
+        if unseen and not has_begun(directory):  # who holds its lock may only prepare it: its guard is still to come
             return
         memory_options, whole_roles = _of_spec(directory)
         job = Job(

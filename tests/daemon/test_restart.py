@@ -12,6 +12,7 @@ import pytest
 from gpusched.control.messages import ListJobs, Stop
 from gpusched.errors import HostFault
 from gpusched.execution.directory import JobDirectory
+from gpusched.execution.guard_lock import guard_lock
 from gpusched.model.status import JobState
 from gpusched.storage.job import Job
 from gpusched.storage.store import Store
@@ -180,6 +181,20 @@ def test_a_launch_that_is_found_before_its_supervisor_wrote_anything_has_the_tim
     assert job.started is not None
     assert job.ended is not None
     assert job.created <= job.started <= job.ended
+
+
+def test_a_launch_that_is_being_prepared_is_left_alone(daemon: Daemon) -> None:
+    daemon.command.run("launch", daemon.command.toy("fails.py"), "--machine", "1x16GiB")
+    next_one = JobDirectory(daemon.state / "jobs" / "toy-2")
+    next_one.path.mkdir()
+    next_one.spec.write_bytes((daemon.state / "jobs" / "toy-1" / "spec.json").read_bytes())
+    with guard_lock(next_one) as descriptor:
+        assert descriptor is not None
+        os.write(descriptor, b"nonce")
+        daemon.start()
+        assert [job.id for job in daemon.jobs()] == ["toy-1"]
+    assert [job.id for job in daemon.jobs()] == ["toy-1"]
+    assert next_one.guard_lock.read_bytes() == b"nonce", "it may begin"
 
 
 def test_a_launch_that_came_and_went_without_the_daemon_is_listed(daemon: Daemon) -> None:
