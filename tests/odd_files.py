@@ -1,5 +1,6 @@
 """What a job can put in the place of a file of ours: everything that is no regular file, or none that fits."""
 
+import errno
 import os
 import shutil
 import socket
@@ -23,11 +24,17 @@ def put(kind: str, path: Path) -> None:
     if not path.parent.is_dir():
         path.parent.unlink(missing_ok=True)
         path.parent.mkdir(parents=True)
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-    _MAKERS[kind](path)
+    while True:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+        try:
+            _MAKERS[kind](path)
+            return
+        except OSError as error:
+            if error.errno not in {errno.EEXIST, errno.EADDRINUSE}:  # else whose file it is has just written it again
+                raise
 
 
 def within(action: Callable[[], T]) -> T:
