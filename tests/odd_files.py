@@ -31,10 +31,11 @@ def put(kind: str, path: Path) -> None:
             path.unlink(missing_ok=True)
         try:
             _MAKERS[kind](path)
-            return
         except OSError as error:
             if error.errno not in {errno.EEXIST, errno.EADDRINUSE}:  # else whose file it is has just written it again
                 raise
+        else:
+            return
 
 
 def within(action: Callable[[], T]) -> T:
