@@ -100,6 +100,10 @@ def _kept_jobs(value: object, where: str) -> KeptJobs:
     return KeptJobs(most=msgspec.convert(value, Annotated[int, msgspec.Meta(ge=0, le=_MOST_KEPT)]))
 
 
+def _engine(value: object, _: str) -> object:
+    return msgspec.convert(value, Literal.__getitem__(tuple(ENGINES)))  # now: an engine may register itself later
+
+
 def _quoted(names: Iterable[str]) -> str:
     *others, last = (f'"{name}"' for name in names)
     return f"{', '.join(others)} or {last}"
@@ -128,6 +132,6 @@ _KEYS: Final = {
     "keep_logs": _Key("keep_logs_s", '"30d"', _seconds),
     "idle_after": _Key("idle_after_s", '"30m"', _seconds),
     "idle_below": _Key("idle_below", "1", _of(Annotated[float, msgspec.Meta(gt=0, le=100)])),
-    "engine": _Key("engine", _quoted(ENGINES), _of(Literal.__getitem__(tuple(ENGINES)))),
+    "engine": _Key("engine", _quoted(ENGINES), _engine),
     "default_machine": _Key("default_machine", '"4x16GiB"', _TEXT),
 }

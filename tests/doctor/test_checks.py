@@ -1,6 +1,8 @@
 """Every finding that there is: from facts to state, words and cure. None of these needs a host."""
 
+import re
 import stat
+import tomllib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,6 +16,7 @@ from gpusched.doctor import check_host as of_host
 from gpusched.doctor import check_software as of_software
 from gpusched.doctor.examine import examine
 from gpusched.doctor.facts import (
+    OWN_DISTRIBUTIONS,
     DaemonFacts,
     DeviceFacts,
     Facts,
@@ -26,6 +29,7 @@ from gpusched.doctor.facts import (
 )
 from gpusched.model.device import Device, DeviceProcess, Inventory
 from gpusched.model.lease import Lease
+from tests.test_layering import ROOT
 
 Check = Callable[..., Finding | Iterable[Finding]]
 
@@ -71,7 +75,7 @@ def daemon(**fields: Any) -> DaemonFacts:
 
 
 def software(installed: dict[str, str] | None = None, **fields: Any) -> SoftwareFacts:
-    own = dict.fromkeys(("msgspec", "numpy", "psutil", "pyzmq", "rich", "typer", "nvidia-ml-py"), "1")
+    own = dict.fromkeys(OWN_DISTRIBUTIONS, "1")
     known: dict[str, Any] = {"python": "3.11", "executable": "/p", "gpusched": "1.0"}
     return SoftwareFacts(installed=own | (installed or {}), **known | fields)
 
@@ -303,6 +307,11 @@ def test_many_foreign_processes_are_summed_up_the_largest_first() -> None:
 
 
 WHOLE = Facts(devices=devices(gpu()), host=host(), places=places(), daemon=daemon(), software=software(), hook="")
+
+
+def test_all_that_gpusched_requires_is_asked_after() -> None:
+    required = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert sorted(OWN_DISTRIBUTIONS) == sorted(re.match(r"[a-z-]+", one)[0] for one in required)  # type: ignore[index]
 
 
 def test_all_checks_are_made_once() -> None:
