@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpusched.execution.snapshot import Snapshot
+from gpusched.model.array import array_of
 from gpusched.model.device import Device, DeviceProcess
 from gpusched.model.lease import shares_used
 from gpusched.model.status import JOB_TERMINAL, JobState, JobStatus, ReplicaState
@@ -81,15 +82,17 @@ def _idle(device: Device, process: DeviceProcess, now: float) -> str:
 def job_table(snapshot: Snapshot, width: int | None) -> Iterator[Text]:
     """Yield the lines of the table of jobs, for `width` columns or, with None, as long as they are.
 
-    Of those that ended lately the last five are there. Where it is narrow, the columns go that matter least, and
-    progress that has no room stands below its job, whole.
+    Of those that ended lately the last five are there; a member that ended is part of its array's row. Where it is
+    narrow, the columns go that matter least, and progress that has no room stands below its job, whole.
     """
     if not snapshot.jobs:
         yield Text("no jobs", style="dim")
         return
     waiting = [number for number, job in enumerate(snapshot.jobs) if job.state is JobState.QUEUED]
-    ended = [number for number, job in enumerate(snapshot.jobs) if job.state in JOB_TERMINAL]
-    left_out = frozenset((*waiting[_MOST_WAITING:], *ended[_MOST_ENDED:]))
+    all_ended = [number for number, job in enumerate(snapshot.jobs) if job.state in JOB_TERMINAL]
+    arrays = {job.id for job in snapshot.jobs if job.array is not None}
+    ended = [number for number in all_ended if array_of(snapshot.jobs[number].id) not in arrays]
+    left_out = {*waiting[_MOST_WAITING:], *ended[_MOST_ENDED:]} | {*all_ended} - {*ended}
     shown = [(number, job) for number, job in enumerate(snapshot.jobs) if number not in left_out]
     titles, rows = fitting(
         _JOB_TITLES, [_job_row(number, job, snapshot) for number, job in shown], width, _MAY_GO, _NO_ROOM

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 
@@ -75,6 +76,9 @@ def test_a_sweep_that_has_ended_is_listed_with_what_came_of_it(command: Command)
         "run-1[2]": "failed",
     }
     assert listed["run-1"]["array"]["failed"] == 2
+    shown = command.run("status").stdout
+    assert re.search(r"^run-1 +failed ", shown, re.MULTILINE)
+    assert "run-1[" not in shown, "its members are in its row"
 
 
 def test_without_a_daemon_the_jobs_that_run_are_shown_and_that_others_wait(busy: Command) -> None:
