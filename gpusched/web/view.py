@@ -1,7 +1,9 @@
 """What the page has of a moment: values ready to be drawn, without directories and environments."""
 
 import os
+from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 from gpusched.api.host import Status
 from gpusched.linux.users import user_name
@@ -13,6 +15,19 @@ from gpusched.render.memory_parts import MemoryParts, Part
 from gpusched.render.slowdown import slowdown
 
 __all__ = ["job_row", "job_rows", "view_of"]
+
+_BAD: Final = (JobState.FAILED, JobState.LOST)
+
+_UNKNOWN: Final = {
+    "processes": 0,
+    "running": 0,
+    "devices": [],
+    "memory": 0,
+    "why": None,
+    "started": None,
+    "score": None,
+}
+"""What a row has in the place of one member's, where nothing of its array is known."""
 
 
 def view_of(status: Status) -> dict[str, object]:
@@ -61,12 +76,18 @@ def job_rows(jobs: Sequence[JobStatus], now: float) -> list[dict[str, object]]:
     """Return the rows of the page's list: an array is one, also while the daemon is away and only members are known."""
     arrays = {job.id for job in jobs if job.array is not None}
     rows: dict[str, dict[str, object]] = {}
+    states: dict[str, Counter[JobState]] = {}
     for job in jobs:
         array = array_of(job.id)
         if array is None:
             rows[job.id] = job_row(job, now)
-        elif array not in arrays and array not in rows:
-            rows[array] = job_row(job, now) | {"id": array, "text": "an array: the daemon knows how far it is"}
+        elif array not in arrays:
+            states.setdefault(array, Counter())[job.state] += 1
+            rows.setdefault(array, job_row(job, now) | _UNKNOWN | {"id": array})
+    for array, counts in states.items():
+        state = max(counts, key=lambda one: (one not in JOB_TERMINAL, one in _BAD, counts[one]))
+        text = ", ".join(f"{count} {one}" for one, count in counts.items())
+        rows[array] |= {"state": state, "text": f"in the last hour: {text}"}
     return list(rows.values())
 
 
