@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _START_HINT: Final = "start one: gpusched daemon start"
-_START_PATIENCE_S: Final = 10.0
+_START_PATIENCE_S: Final = 20.0  # it imports, perhaps from a slow disk, and waits 8 s for the driver
 _ANSWER_PATIENCE_S: Final = 10.0  # a daemon on a host with many more processes than CPUs is late, and well
 _LARGEST_ANSWER: Final = 256 << 20
 _LONGEST_REPLY: Final = 65536
@@ -109,7 +109,8 @@ class Client:
             if not is_locked(self._settings):
                 raise _no_daemon(self._settings)
             if time.monotonic() > deadline:
-                raise NoDaemon(*self._silence(patience_s))
+                problem, hint = self._silence(patience_s)
+                raise NoDaemon(problem, f"see {self._settings.state_dir / 'daemon.log'}; {hint}")
             time.sleep(_RETRY_S)
         self._daemon = daemon
         private_directory(self._settings.runtime_dir)  # requests may hold secrets
@@ -150,7 +151,8 @@ class Client:
 def connect_or_start(settings: Settings) -> Client:
     """Return a link to the daemon, having started one if there is none.
 
-    Raises the error that it ended with, and NoDaemon where it began late and does not listen within 10 s more.
+    Raises the error that it ended with, and NoDaemon where it has not begun within 20 s, or does not listen within 10 s
+    more.
     """
     for left in reversed(range(_STARTS)):
         if listener(control_socket(settings)) is None:
@@ -166,10 +168,10 @@ def connect_or_start(settings: Settings) -> Client:
 
 
 def _spawn_daemon(settings: Settings) -> None:
-    """Start the daemon in a new session, and return once it serves, has found another, or is late.
+    """Start the daemon in a new session, and return once it serves, has found another, or has its lock and is late.
 
     It gets the environment of this process, less what belongs to a job that this process may be part of. Raises the
-    error that it ended with.
+    error that it ended with, and NoDaemon where it has not begun.
     """
     import select
     import subprocess  # a command that only asks starts sooner without it
@@ -200,8 +202,10 @@ def _spawn_daemon(settings: Settings) -> None:
         raise HostFault(f"the daemon cannot be started: {error}", "see that the state directory is writable") from None
     os.close(outer)
     with os.fdopen(inner, "rb", buffering=0) as pipe:
-        if select.select([pipe], [], [], _START_PATIENCE_S)[0]:  # otherwise it is late, and may serve yet
+        if select.select([pipe], [], [], _START_PATIENCE_S)[0]:
             _raise_start_error(os.read(inner, _LONGEST_REPLY), log)  # which was written at once
+        elif not is_locked(settings):  # one that has its lock is waited for by the link
+            raise NoDaemon(f"the daemon has not begun within {_START_PATIENCE_S:g} s", f"it may begin yet: see {log}")
 
 
 def _shorten(log: Path) -> None:

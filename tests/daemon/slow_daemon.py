@@ -1,4 +1,7 @@
-"""A real daemon that takes a second to begin: what started it is back by then, and waits for its answer."""
+"""A real daemon that takes a second to begin: what started it is back by then, and waits for its answer.
+
+With SLOW_AT=lock it has no lock during that second.
+"""
 
 import os
 import sys
@@ -8,9 +11,11 @@ from gpusched.daemon.devices import Devices
 from gpusched.daemon.main import main
 
 reader, writer = os.pipe()
+before_its_lock = os.environ.get("SLOW_AT") == "lock"
 if os.fork():
     os.close(writer)
-    os.read(reader, 1)  # until it has its lock
+    if not before_its_lock:
+        os.read(reader, 1)  # until it has its lock
     os._exit(0)
 
 
@@ -23,5 +28,8 @@ def slow(self: Devices, now: float) -> None:
     honest(self, now)
 
 
-Devices.await_first = slow  # type: ignore[method-assign]
+if before_its_lock:
+    time.sleep(1.0)
+else:
+    Devices.await_first = slow  # type: ignore[method-assign]
 sys.exit(main(os.fdopen(int(sys.argv[1]), "wb")))

@@ -226,14 +226,43 @@ def test_a_daemon_that_ends_in_the_moment_before_it_is_asked_is_started_again(
     daemon.command.run("daemon", "stop")
 
 
-def test_a_daemon_that_begins_late_is_waited_for(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def slow_starts(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The starts of daemons that take a second to begin."""
+    starts: list[str] = []
     slow = str(Path(__file__).with_name("slow_daemon.py"))
-    monkeypatch.setattr(client, "own_command", lambda *arguments: [sys.executable, slow, arguments[-1]])
-    monkeypatch.setattr(client, "_START_PATIENCE_S", 0.1)
+
+    def command(_module: str, *arguments: str) -> list[str]:
+        starts.append(arguments[-1])
+        return [sys.executable, slow, arguments[-1]]
+
+    monkeypatch.setattr(client, "own_command", command)
     for name, value in daemon.command.env.items():
         monkeypatch.setenv(name, value)
+    return starts
+
+
+@pytest.mark.parametrize(("moment", "patience_s"), [("answer", 0.1), ("lock", client._START_PATIENCE_S)])
+def test_a_daemon_that_begins_late_is_waited_for(
+    moment: str, patience_s: float, daemon: Daemon, slow_starts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_START_PATIENCE_S", patience_s)
+    monkeypatch.setenv("SLOW_AT", moment)
     with connect_or_start(daemon.settings) as link:
         assert link.ask(Ping())
+    assert len(slow_starts) == 1
+    daemon.command.run("daemon", "stop")
+
+
+def test_a_daemon_that_has_no_lock_in_time_is_started_once_and_the_error_names_its_log(
+    daemon: Daemon, slow_starts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_START_PATIENCE_S", 0.1)
+    monkeypatch.setenv("SLOW_AT", "lock")
+    with pytest.raises(NoDaemon, match=r"the daemon has not begun within 0\.1 s") as caught:
+        connect_or_start(daemon.settings)
+    assert (len(slow_starts), caught.value.hint) == (1, f"it may begin yet: see {daemon.state / 'daemon.log'}")
+    until(lambda: listener(control_socket(daemon.settings)), "it begins all the same")
     daemon.command.run("daemon", "stop")
 
 
