@@ -99,10 +99,13 @@ class JobTable:
         return [*unsaved, *(job for job in saved if job.id not in self._over)][:limit]
 
     def ended_arrays(self, now: float) -> tuple[JobStatus, ...]:
-        """Return the arrays that ended within the hour before `now`, as others see them. Pages ask each second."""
+        """Return the arrays that ended within the hour before `now`, as others see them. Pages ask each second.
+
+        An Executor of which nothing was asked is none.
+        """
         if self._arrays_over is None:
-            saved = self.store.arrays_since(now - _LATELY_S)
-            self._arrays_over = {job.id: status_of(job) for job in (*saved, *self._over.values()) if job.is_array}
+            ended = (*self.store.arrays_since(now - _LATELY_S), *self._over.values())
+            self._arrays_over = {job.id: status_of(job) for job in ended if _had_members(job)}
         self._arrays_over = _of_the_hour(self._arrays_over, now)
         return tuple(self._arrays_over.values())
 
@@ -144,7 +147,7 @@ class JobTable:
             self._forget(job)
             self._states[job.id] = job.state
             self._over[job.id] = job
-            if self._arrays_over is not None and job.is_array:
+            if self._arrays_over is not None and _had_members(job):
                 now = time.time()
                 self._arrays_over = _of_the_hour({**self._arrays_over, job.id: status_of(job)}, now)
         else:
@@ -269,6 +272,11 @@ class JobTable:
 
 def _of_the_hour(arrays: dict[str, JobStatus], now: float) -> dict[str, JobStatus]:
     return {job_id: job for job_id, job in arrays.items() if now - (job.ended or 0.0) < _LATELY_S}
+
+
+def _had_members(job: Job) -> bool:
+    array = None if job.submission is None else job.submission.array
+    return array is not None and array.count > 0
 
 
 def _name(job: Job) -> str | None:

@@ -116,9 +116,10 @@ class Store:
         return self._jobs(f"WHERE rowid IN ({latest}) ORDER BY ended DESC, rowid DESC", limit, skip)
 
     def arrays_since(self, moment: float) -> list[Job]:
-        """Return the arrays that ended since a moment and had members."""
-        had_members = "EXISTS (SELECT 1 FROM jobs AS member WHERE member.array = jobs.id)"
-        return self._jobs(f"WHERE ended >= ? AND array IS NULL AND {had_members}", moment)
+        """Return the arrays that ended since a moment."""
+        began = "EXISTS (SELECT 1 FROM jobs AS member WHERE member.array = jobs.id)"  # one that did not cannot succeed
+        found = self._jobs(f"WHERE ended >= ? AND array IS NULL AND (state != 'succeeded' OR {began})", moment)
+        return [job for job in found if job.is_array]
 
     def ended_until(
         self, until: EndPosition, after: EndPosition, limit: int, *, members: bool = False

@@ -1,6 +1,8 @@
 """Arrays in the queue: each member runs once, so many at a time; an array is stopped, held, resumed and removed."""
 
+import os
 import sqlite3
+import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -25,7 +27,7 @@ from gpusched.control.messages import (
 from gpusched.errors import NotFound, UsageError
 from gpusched.execution.listing import jobs_on_disk
 from gpusched.model.array import Array
-from gpusched.model.job import CommandRequest, QueueChange
+from gpusched.model.job import CommandRequest, ProcessIdentity, QueueChange
 from gpusched.model.selection import Selection
 from gpusched.model.status import ArrayStatus, JobState
 from tests.daemon.daemons import Daemon
@@ -185,6 +187,31 @@ def test_an_array_that_ended_within_the_hour_is_listed_for_a_status_also_by_the_
     assert listed() == over, "once, although it ended twice"
     remove(job, settings=daemon.settings)
     assert listed() == []
+
+
+def test_an_array_that_was_cancelled_before_it_began_is_listed_for_a_status_also_by_the_next_daemon(
+    daemon: Daemon,
+) -> None:
+    daemon.start()
+    job = array(daemon, "true", 2, at=time.time() + 3600)
+    daemon.ask(Stop(ids=(job,)))
+    daemon.ended(job)
+    for _daemon in range(2):
+        answer = daemon.ask(ListJobs(ended=0, ended_arrays=True))
+        assert isinstance(answer, Jobs)
+        assert [(one.id, one.state) for one in answer.jobs] == [(job, JobState.CANCELLED)]
+        daemon.kill()
+        daemon.start()
+
+
+def test_an_executor_of_which_nothing_was_asked_is_not_listed_for_a_status(daemon: Daemon) -> None:
+    daemon.start()
+    job = daemon.submit("true", array=Array(count=0, open=True), owner=ProcessIdentity(pid=os.getpid(), start=1))
+    daemon.ended(job)
+    for _daemon in range(2):
+        assert daemon.ask(ListJobs(ended=0, ended_arrays=True)) == Jobs(jobs=())
+        daemon.kill()
+        daemon.start()
 
 
 def test_a_name_that_another_took_meanwhile_stays_that_of_the_other(daemon: Daemon) -> None:
