@@ -150,19 +150,24 @@ def read_plainly(command: Callable[..., object], arguments: Sequence[str]) -> di
 
 
 def options_before_program(command: Callable[..., object], arguments: Sequence[str]) -> Iterator[str]:
-    """Yield the options that stand before the words of a program, with their values, also of a line that is wrong."""
-    with_value = {
-        name
+    """Yield the options that stand before the words of a program, with their values, also of a line that is wrong.
+
+    The word behind an option that there is not is taken for its value.
+    """
+    is_flag = {
+        name: bool in (get_args(described[0]) or (described[0],))
         for parameter, described in _described(command)
-        if described is not None and bool not in (get_args(described[0]) or (described[0],))
-        for name in _names(parameter, described[1])
+        if described is not None
+        for names in _names(parameter, described[1])
+        for name in names.split("/")
     }
-    before = ""
+    has_value = False
     for word in arguments:
-        if not word.startswith("-") and before not in with_value:
+        if not (word.startswith("-") or has_value):
             return
         yield word
-        before = word
+        is_value = has_value and word not in is_flag
+        has_value = not (is_value or "=" in word or is_flag.get(word, False))
 
 
 def _take_word(values: dict[str, Any], name: str, word: str, *, several: bool) -> bool:

@@ -128,6 +128,9 @@ def test_a_command_that_is_no_program_is_an_error_in_json(program: str, code: in
         ("--memory nonsense -d true --json -- x", False),
         ("--memory nonsense -d -- true --json", False),
         ("--memory nonsense --name --json true", True),
+        ("--memroy 4GiB --json -- true", True),
+        ("--time_limit 3 --json -- true", True),
+        ("--priority -5 --memory nonsense true --json", False),
     ],
 )
 def test_an_error_of_run_is_json_if_that_was_asked_of_us_and_not_of_the_command(

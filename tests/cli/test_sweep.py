@@ -96,6 +96,7 @@ def test_in_a_narrow_terminal_its_one_line_stays_one_and_is_written_when_it_chan
     terminal = Terminal([*command.argv, *words], command.env, columns=20)
     lines = terminal.see("run-1 succeeded").split("\r\x1b[K")[1:-1]
     assert terminal.process.wait(PATIENCE_S) == 0
+    assert lines
     assert all(len(line) < 20 for line in lines), lines
     assert all(line != after for line, after in pairwise(lines)), lines
 
