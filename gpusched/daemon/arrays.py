@@ -89,28 +89,32 @@ def made(state: DaemonState, member: Job) -> Job:
 
 def finish_arrays(state: DaemonState) -> None:
     """Note the end of arrays whose members have all ended, or of which those that live were to be the last."""
-    for job_id in tuple(state.jobs.arrays.changed):  # what fails at one leaves the others for the next turn
-        state.jobs.arrays.changed.discard(job_id)
-        job, progress = state.jobs.live[job_id], state.jobs.arrays[job_id]
-        found = progress.status()
-        more = found.waiting or progress.array.open
-        if found.live or (more and not job.stop_asked):
-            continue
-        over = replace(
-            job,
-            state=_end(job, found.failed + found.lost, found.cancelled),
-            ended=time.time(),
-            members=found,
-            held=False,
-        )
-        bad = {name: count for name in _AGAIN if (count := getattr(found, name))}
-        message = ", ".join(f"{count} {name}" for name, count in bad.items()) or None
-        if over.message is None or over.message.startswith(_NOT_PRELOADED):
-            over = replace(over, message="; ".join(filter(None, (message, over.message))) or None)
-        state.jobs.change(replace(over, last=status_of(over)))
-        state.forget(job_id)
-        if job.submission is not None and job.submission.owner is not None:  # which may have been killed
-            Reading(partial(remove_tree, calls_of(Path(job.run_dir))), "delete-calls")
+    for job_id in tuple(state.jobs.arrays.changed):
+        if state.contain(job_id, "the end", partial(_finish, state, job_id)):  # else it is tried again in the next turn
+            state.jobs.arrays.changed.discard(job_id)
+
+
+def _finish(state: DaemonState, job_id: str) -> None:
+    job, progress = state.jobs.live[job_id], state.jobs.arrays[job_id]
+    found = progress.status()
+    more = found.waiting or progress.array.open
+    if found.live or (more and not job.stop_asked):
+        return
+    over = replace(
+        job,
+        state=_end(job, found.failed + found.lost, found.cancelled),
+        ended=time.time(),
+        members=found,
+        held=False,
+    )
+    bad = {name: count for name in _AGAIN if (count := getattr(found, name))}
+    message = ", ".join(f"{count} {name}" for name, count in bad.items()) or None
+    if over.message is None or over.message.startswith(_NOT_PRELOADED):
+        over = replace(over, message="; ".join(filter(None, (message, over.message))) or None)
+    if job.submission is not None and job.submission.owner is not None:  # which may have been killed
+        Reading(partial(remove_tree, calls_of(Path(job.run_dir))), "delete-calls")
+    state.jobs.change(replace(over, last=status_of(over)))
+    state.forget(job_id)
 
 
 def take_up_held(state: DaemonState) -> None:

@@ -112,19 +112,23 @@ def test_an_error_at_the_end_of_one_array_keeps_no_other_from_its_end(
     monkeypatch.setattr(arrays, "Reading", no_thread)
     store = Store.open(tmp_path / "gpusched.db")
     state = simple_state(JobTable(store))
-    for number in (1, 2):
+    owner = ProcessIdentity(pid=1, start=1)
+    for number, owned_by in ((1, owner), (2, None), (3, owner)):
         one = queued(number)
         assert one.submission is not None
-        owned = replace(one.submission, array=Array(count=0), owner=ProcessIdentity(pid=1, start=1))
+        owned = replace(one.submission, array=Array(count=0), owner=owned_by)
         state.jobs.add(replace(one, submission=owned))
         state.jobs.change(state.jobs.live[one.id])
+    first, second, third = state.jobs.live
 
-    for _turn in range(2):
-        with pytest.raises(RuntimeError):
-            arrays.finish_arrays(state)
+    arrays.finish_arrays(state)
+    assert (set(state.jobs.live), state.jobs.arrays.changed) == ({first, third}, {first, third})
+    assert {job for job, _ in state.faults} == {first, third}
 
-    assert not state.jobs.live
-    assert not state.jobs.arrays.changed
+    monkeypatch.setattr(arrays, "Reading", lambda *_: None)
+    arrays.finish_arrays(state)
+    assert (state.jobs.live, state.jobs.arrays.changed, state.faults) == ({}, set(), {})
+    assert state.jobs.job(second).state is JobState.SUCCEEDED
     store.close()
 
 
