@@ -77,13 +77,17 @@ class Link:
         from gpusched.control.client import Unanswered
         from gpusched.control.messages import Submitted
 
-        deadline = None
+        deadline, connected = None, False
         while True:
             try:
+                connected = False
+                self._connected().connect()
+                connected = True
                 return self.ask(request, Submitted).job
-            except (NoDaemon, HostFault) as error:
+            except GpuschedError as error:
                 gone, now = error.gone if isinstance(error, Unanswered) else None, time.monotonic()
-                if deadline is None and gone is None:
+                refused = connected and not isinstance(error, NoDaemon | HostFault)  # and the job is not there
+                if refused or (deadline is None and gone is None):
                     raise
                 deadline = deadline or now + _SUBMITTED_AGAIN_S
                 if gone is False or now > deadline:

@@ -8,14 +8,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from gpusched.control.client import Client, Unanswered, control_socket, listener
-from gpusched.errors import GpuschedError, HostFault, NoDaemon
+from gpusched.errors import GpuschedError, HostFault, NoDaemon, UsageError
 from gpusched.execution import daemon_link
 from gpusched.execution.daemon_link import Link
 from gpusched.execution.submission import command_submission
@@ -87,22 +88,48 @@ def test_where_no_other_daemon_can_be_asked_the_error_says_that_the_job_may_be_q
     assert list(jobs(command)) == ["run-1"]
 
 
-@pytest.mark.parametrize("error", [NoDaemon("the daemon is of another version"), HostFault("no room", "make room")])
-def test_an_error_of_the_next_daemon_says_too_that_the_job_may_be_queued(
-    error: GpuschedError, command: Command, monkeypatch: pytest.MonkeyPatch
+def submit_through(
+    daemons: Sequence[tuple[str, GpuschedError]], monkeypatch: pytest.MonkeyPatch, env: Mapping[str, str]
 ) -> None:
-    answers: Iterator[GpuschedError] = iter((Unanswered("it ended", "see gpusched ps", gone=True), error))
+    """Submit a job to one daemon after the other: each ends where its own method of Client is called."""
+    left = list(daemons)
 
-    def answer(*_: object) -> None:
-        raise next(answers)
+    def fail(method: str, *_: object) -> None:
+        if left[0][0] == method:
+            raise left.pop(0)[1]
 
-    monkeypatch.setattr(Client, "connect", lambda *_: None)
-    monkeypatch.setattr(Client, "ask", answer)
+    monkeypatch.setattr(Client, "connect", partial(fail, "connect"))
+    monkeypatch.setattr(Client, "ask", partial(fail, "ask"))
     monkeypatch.setattr(daemon_link, "_SUBMITTED_AGAIN_S", 0.0)
-    job = command_submission(["true"], {"num_gpus": "0"}, {})
+    Link(load_settings(env)).submit(command_submission(["true"], {"num_gpus": "0"}, {}))
 
+
+GONE = ("ask", Unanswered("it ended", "see gpusched ps", gone=True))
+
+
+@pytest.mark.parametrize(
+    ("method", "error"),
+    [
+        ("ask", NoDaemon("the daemon is of another version")),
+        ("ask", HostFault("no room", "make room")),
+        ("connect", NoDaemon("the daemon has not begun")),
+        ("connect", UsageError("config.toml is wrong", "mend it")),
+    ],
+)
+def test_an_error_of_the_next_daemon_says_too_that_the_job_may_be_queued(
+    method: str, error: GpuschedError, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(type(error), match="may have queued the job all the same"):
-        Link(load_settings(command.env)).submit(job)
+        submit_through([GONE, (method, error)], monkeypatch, command.env)
+
+
+@pytest.mark.parametrize("before", [(), (GONE,)])
+def test_what_a_daemon_refuses_is_not_queued(
+    before: tuple[tuple[str, GpuschedError], ...], command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = ("ask", UsageError("the job names no directory", "name one"))
+    with pytest.raises(UsageError, match=r"^the job names no directory \(name one\)$"):
+        submit_through([*before, refused], monkeypatch, command.env)
 
 
 def test_an_id_that_cannot_be_printed_is_in_the_error(command: Command) -> None:
