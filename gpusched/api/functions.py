@@ -30,7 +30,7 @@ from gpusched.api.queue import submit as submit_to_queue
 from gpusched.api.selecting import states_of
 from gpusched.api.validation import require_type
 from gpusched.api.workloads import Options, WorkloadName
-from gpusched.errors import NoDaemon
+from gpusched.errors import NoDaemon, NotFound
 from gpusched.execution.daemon_link import Link
 from gpusched.execution.listing import jobs_on_disk
 from gpusched.model.selection import MOST_ENDED_SELECTED, Selection
@@ -111,9 +111,10 @@ def jobs(state: str | None = None, *, ended: int = 20) -> list[Job]:
     """
     require_type(ended, Annotated[int, msgspec.Meta(ge=0)], "ended")
     states = states_of(() if state is None else (state,))
-    listed = find_jobs((), ended).jobs
+    asked = find_jobs((), ended)
+    listed = asked.jobs
     if not JOB_TERMINAL.isdisjoint(states):
-        listed += _latest(states, ended)
+        listed += _latest(states, ended) if asked.problem is None else _on_disk()
     found = [one for one in {one.id: one for one in listed}.values() if state in (None, one.state)]
     live = [one for one in found if one.state not in JOB_TERMINAL]
     over = [one for one in found if one.state in JOB_TERMINAL]  # with those that ended a moment ago, in any order
@@ -123,10 +124,15 @@ def jobs(state: str | None = None, *, ended: int = 20) -> list[Job]:
 
 def _latest(states: tuple[JobState, ...], ended: int) -> tuple[JobStatus, ...]:
     """Return the `ended` latest that ended in these states; without a daemon all that ended."""
-    settings = queue_settings(os.environ)
     try:
-        with Link(settings) as link:
+        with Link(queue_settings(os.environ)) as link:
             ids = link.select(Selection(states=states, ended=min(ended, MOST_ENDED_SELECTED)))
             return link.jobs(ids) if ids else ()
     except NoDaemon:
-        return jobs_on_disk(settings, (), MOST_ENDED_SELECTED)
+        return _on_disk()
+    except NotFound:  # one was removed just now
+        return _latest(states, ended)
+
+
+def _on_disk() -> tuple[JobStatus, ...]:
+    return jobs_on_disk(queue_settings(os.environ), (), MOST_ENDED_SELECTED)
