@@ -86,7 +86,7 @@ def serve(control: socket.socket, modules: Sequence[str]) -> Order | None:
 def _receive_orders(control: socket.socket) -> list[Order] | None:
     """Wait for a request. Returns None once the other end is closed, or where not all that comes with it could be."""
     count, found, _, _ = socket.recv_fds(control, 16, _MOST_DESCRIPTORS)
-    if not count or len(found) != int(count) * DESCRIPTORS:
+    if not count.isdigit() or len(found) != int(count) * DESCRIPTORS:
         return None
     return [Order(found[begin : begin + DESCRIPTORS]) for begin in range(0, len(found), DESCRIPTORS)]
 

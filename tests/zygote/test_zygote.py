@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from gpusched.model.status import ExitReason, JobState, ReplicaState
+from gpusched.supervisor.runner import _STARTS_PER_TURN
+from gpusched.zygote.protocol import DESCRIPTORS
+from gpusched.zygote.server import _MOST_DESCRIPTORS
 from tests.patience import until
 from tests.supervisor.host import Host
 from tests.supervisor.zygotes import EXECUTED, Preloading, steps, zygote
@@ -17,6 +20,10 @@ def place(host: Host, tmp_path: Path) -> Preloading:
     directory = tmp_path / "place"
     directory.mkdir()
     return Preloading(host, directory)
+
+
+def test_the_replicas_that_are_started_in_one_turn_go_to_the_zygote_in_one_packet() -> None:
+    assert _STARTS_PER_TURN * DESCRIPTORS <= _MOST_DESCRIPTORS
 
 
 WAYS = {"module": ("-m", "tell_all"), "script": ("tell_all.py",), "unbuffered": ("-u", "tell_all.py")}

@@ -14,7 +14,8 @@ __all__ = ["ends_with_reason"]
 def ends_with_reason(*others: type[Exception]) -> Iterator[None]:
     """Within it, or in a function that it decorates, ChannelError, UnusableWeights and `others` end the process.
 
-    An OSError among `others` is of what could not be written. A learner that is gone is no error: the job is over.
+    An OSError among `others` is of a file that could not be read or written. A learner that is gone is no error: the
+    job is over.
     """
     expected: tuple[type[Exception], ...] = (ChannelError, UnusableWeights, *others)
     try:
@@ -22,4 +23,4 @@ def ends_with_reason(*others: type[Exception]) -> Iterator[None]:
     except LearnerGone:
         return
     except expected as error:
-        sys.exit(f"not written: {error}" if isinstance(error, OSError) else str(error))
+        sys.exit(f"not read or written: {error}" if isinstance(error, OSError) else str(error))

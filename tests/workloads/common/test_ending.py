@@ -17,7 +17,7 @@ def main(error: Exception) -> None:
     [
         (ChannelError("no learner answers"), "no learner answers"),
         (UnusableWeights("a.npz is damaged"), "a.npz is damaged"),
-        (OSError(28, "No space left on device"), "not written: [Errno 28] No space left on device"),
+        (OSError(28, "No space left on device"), "not read or written: [Errno 28] No space left on device"),
     ],
 )
 def test_what_is_to_be_expected_is_a_sentence(error: Exception, sentence: str) -> None:

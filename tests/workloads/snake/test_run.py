@@ -233,5 +233,5 @@ def test_weights_that_cannot_be_written_are_one_sentence(replicas: Callable[...,
     run = replicas(minutes=0.0001)
     (run.run_dir / ".weights.npz").mkdir()
     assert run.end_of(run.start("learner.0")) == 1
-    assert "not written: " in run.log("learner.0")
+    assert "not read or written: " in run.log("learner.0")
     assert "Traceback" not in run.log("learner.0")
