@@ -1,24 +1,30 @@
 """Jobs that have ended are removed: named ones, or all that ended some time ago."""
 
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpusched.api.selecting import Since, linked, moment_of, selected, states_of
 from gpusched.api.validation import SomeJobs, require_ids, require_type
 from gpusched.errors import UsageError
 from gpusched.execution.daemon_link import Link, in_parts
 from gpusched.execution.listing import has_jobs
-from gpusched.execution.removed import delete_removed, removed_id
+from gpusched.execution.removed import STILL_LIVES, delete_removed, removed_id
 from gpusched.model.queue_group import GroupName
 from gpusched.model.selection import MOST_ENDED_SELECTED, Selection, is_glob
 from gpusched.model.status import JOB_TERMINAL
 from gpusched.settings import Settings, queue_settings
 
+if TYPE_CHECKING:
+    from gpusched.control.messages import Removed
+
 __all__ = ["Removal", "prune", "remove"]
 
 _AT_A_TIME: Final = 100
+_ENDING_S: Final = 5.0  # that the last process of a job may outlive its end
+_AGAIN_S: Final = 0.05
 _ENDED: Final = tuple(sorted(JOB_TERMINAL))
 
 
@@ -86,22 +92,41 @@ def _remove(link: Link, ids: Iterable[str], settings: Settings, *, keep_results:
 
     An array goes after its members, which are not named in the answer.
     """
-    from gpusched.control.messages import Remove, Removed
-
+    deadline = time.monotonic() + _ENDING_S
     removed: list[str] = []
     kept: dict[str, str] = {}
     left: tuple[str, ...] = ()
     for part in in_parts(tuple(ids), _AT_A_TIME):
-        done = link.ask(Remove(ids=part, keep_results=keep_results), Removed)
+        done = _removed(link, part, deadline, keep_results=keep_results)
         for array in done.arrays:
             members = link.select(Selection(names=(f"{array}[]",)))
             rest = _remove(link, members, settings, keep_results=keep_results).kept
             kept |= rest
             if not rest:
-                last = link.ask(Remove(ids=(array,), keep_results=keep_results), Removed)
+                last = _removed(link, (array,), deadline, keep_results=keep_results)
                 removed += last.ids
                 kept |= last.kept
         removed += done.ids
         kept |= done.kept
         left = delete_removed(settings)
     return Removal(tuple(removed), kept, tuple(path for path in left if removed_id(path) in removed))
+
+
+def _removed(link: Link, ids: tuple[str, ...], deadline: float, *, keep_results: bool) -> "Removed":
+    """Have jobs removed; those of which a process lives, as it may for a moment after their end, again until then."""
+    from gpusched.control.messages import Remove, Removed
+
+    gone: list[str] = []
+    kept: dict[str, str] = {}
+    arrays: list[str] = []
+    while True:
+        done = link.ask(Remove(ids=ids, keep_results=keep_results), Removed)
+        gone += done.ids
+        kept |= done.kept
+        arrays += done.arrays
+        ids = tuple(job_id for job_id, why in done.kept.items() if why == STILL_LIVES)
+        if not ids or time.monotonic() > deadline:
+            return Removed(ids=tuple(gone), kept=kept, arrays=tuple(arrays))
+        for job_id in ids:
+            del kept[job_id]
+        time.sleep(_AGAIN_S)

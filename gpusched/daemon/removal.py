@@ -15,7 +15,7 @@ from gpusched.control.messages import Removed
 from gpusched.daemon.state import DaemonState
 from gpusched.errors import GpuschedError, NotFound
 from gpusched.execution.directory import JobDirectory
-from gpusched.execution.removed import REMOVED, RESULTS, is_ours, keep_number, make_own, note_removed_logs
+from gpusched.execution.removed import REMOVED, RESULTS, STILL_LIVES, is_ours, keep_number, make_own, note_removed_logs
 from gpusched.model.array import array_of
 from gpusched.model.status import JOB_TERMINAL, JobState
 from gpusched.storage.job import Job
@@ -97,7 +97,7 @@ def _why_not_directory(path: Path) -> str | None:
         return None
     if path.parent.is_symlink() or not stat.S_ISDIR(found.st_mode):
         return f"{path} is a link to another place, or no directory"
-    return "a process of it still lives" if JobDirectory(path).is_guarded() else None
+    return STILL_LIVES if JobDirectory(path).is_guarded() else None
 
 
 def _needed(state: DaemonState, job: Job, followed: dict[str, str]) -> str | None:

@@ -15,6 +15,7 @@ from gpusched.settings import Settings
 __all__ = [
     "REMOVED",
     "RESULTS",
+    "STILL_LIVES",
     "delete_removed",
     "is_ours",
     "keep_number",
@@ -29,6 +30,9 @@ REMOVED: Final = "removed"
 RESULTS: Final = "results"
 _NUMBERS: Final = "numbers"
 """Directories of the state directory."""
+
+STILL_LIVES: Final = "a process of it still lives"
+"""Why a job stays for a moment after its end: its guard sees to it that nothing is left."""
 
 _OURS: Final = frozenset(
     (

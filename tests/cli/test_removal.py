@@ -4,18 +4,22 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from gpusched.api.history import Removal
+from gpusched.api import history
+from gpusched.api.history import Removal, remove
 from gpusched.cli.queue_answers import print_removal
-from gpusched.control.messages import Remove, Removed
+from gpusched.control.messages import Remove, Removed, Request
 from gpusched.execution.daemon_link import Link
-from gpusched.execution.directory import create
+from gpusched.execution.directory import GUARD_LOCK, create
 from gpusched.execution.removed import delete_removed, removed_id
+from gpusched.linux.file_locks import is_held, lock
 from gpusched.settings import Settings, load_settings
 from tests.cli.command import Command
+from tests.patience import until
 from tests.supervisor.leasing import NOBODY, as_user, for_all_users
 
 CPU = ("--num-gpus", "0")
@@ -47,6 +51,42 @@ def test_a_job_that_has_ended_is_removed_with_its_directory_and_its_id_is_not_us
     assert command.run("logs", first).returncode == 4
     os.kill(command.daemon(), 9)
     assert over(command) == "run-3"
+
+
+def test_a_job_whose_guard_is_about_to_end_is_removed_when_it_has(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending, other = over(command), over(command)
+    asked: list[tuple[str, ...]] = []
+    honest = Link.ask
+    until(lambda: not is_held(directory(command, ending) / GUARD_LOCK), "its own guard has ended")
+
+    with (directory(command, ending) / GUARD_LOCK).open("ab") as guard:
+        assert lock(guard.fileno(), 0)
+
+        def ask(link: Link, request: Request, kind: type[Any]) -> Any:
+            answer = honest(link, request, kind)
+            if isinstance(request, Remove):
+                asked.append(request.ids)
+                guard.close()
+            return answer
+
+        monkeypatch.setattr(Link, "ask", ask)
+        removal = remove([ending, other], settings=load_settings(command.env))
+
+    assert (sorted(removal.ids), removal.kept) == ([ending, other], {})
+    assert asked == [(ending, other), (ending,)]
+
+
+def test_a_job_whose_guard_does_not_end_stays(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = over(command)
+    monkeypatch.setattr(history, "_ENDING_S", 0.2)
+    until(lambda: not is_held(directory(command, job) / GUARD_LOCK), "its own guard has ended")
+    with (directory(command, job) / GUARD_LOCK).open("ab") as guard:
+        assert lock(guard.fileno(), 0)
+        removal = remove(job, settings=load_settings(command.env))
+
+    assert (removal.ids, dict(removal.kept)) == ((), {job: "a process of it still lives"})
 
 
 def test_what_lives_or_is_followed_stays(command: Command) -> None:
