@@ -16,7 +16,10 @@ from gpusched.render.slowdown import slowdown
 
 __all__ = ["job_row", "job_rows", "view_of"]
 
-_BAD: Final = (JobState.FAILED, JobState.LOST)
+_ORDER: Final = tuple(
+    JobState(name) for name in ("running", "starting", "stopping", "queued", "cancelled", "failed", "lost", "succeeded")
+)
+"""Whichever of its members' states comes first is an array's, as the daemon has it."""
 
 _UNKNOWN: Final = {
     "processes": 0,
@@ -74,20 +77,23 @@ def _device(device: Device, parts: Sequence[Part], jobs: Sequence[JobStatus]) ->
 
 def job_rows(jobs: Sequence[JobStatus], now: float) -> list[dict[str, object]]:
     """Return the rows of the page's list: an array is one, also while the daemon is away and only members are known."""
-    arrays = {job.id for job in jobs if job.array is not None}
+    known = {job.id for job in jobs if job.array is not None}
     rows: dict[str, dict[str, object]] = {}
-    states: dict[str, Counter[JobState]] = {}
+    members: dict[str, list[JobStatus]] = {}
     for job in jobs:
         array = array_of(job.id)
         if array is None:
             rows[job.id] = job_row(job, now)
-        elif array not in arrays:
-            states.setdefault(array, Counter())[job.state] += 1
-            rows.setdefault(array, job_row(job, now) | _UNKNOWN | {"id": array})
-    for array, counts in states.items():
-        state = max(counts, key=lambda one: (one not in JOB_TERMINAL, one in _BAD, counts[one]))
-        text = ", ".join(f"{count} {one}" for one, count in counts.items())
-        rows[array] |= {"state": state, "text": f"in the last hour: {text}"}
+        elif array not in known:
+            rows.setdefault(array, {})
+            members.setdefault(array, []).append(job)
+    for array, found in members.items():
+        counts = Counter(job.state for job in found)
+        if rows[array]:  # it is there as a job that waits: more members may come
+            counts.setdefault(JobState.QUEUED, 0)
+        text = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+        changed = {"id": array, "state": min(counts, key=_ORDER.index), "text": f"in the last hour: {text}"}
+        rows[array] = (rows[array] or job_row(found[0], now)) | _UNKNOWN | changed
     return list(rows.values())
 
 

@@ -32,15 +32,26 @@ SUCCEEDED, FAILED, LOST, CANCELLED, RUNNING = (
     [
         ([SUCCEEDED], SUCCEEDED, "1 succeeded"),
         ([SUCCEEDED, SUCCEEDED, FAILED], FAILED, "2 succeeded, 1 failed"),
-        ([LOST, SUCCEEDED], LOST, "1 lost, 1 succeeded"),
-        ([SUCCEEDED, CANCELLED, CANCELLED], CANCELLED, "1 succeeded, 2 cancelled"),
+        ([SUCCEEDED, LOST], LOST, "1 succeeded, 1 lost"),
+        ([SUCCEEDED, SUCCEEDED, FAILED, FAILED, CANCELLED], CANCELLED, "2 succeeded, 2 failed, 1 cancelled"),
         ([FAILED, FAILED, RUNNING], RUNNING, "2 failed, 1 running"),
     ],
 )
-def test_an_array_of_which_only_members_are_known_has_the_worst_of_their_states_and_nothing_of_one(
-    members: Sequence[JobState], state: JobState, text: str
+@pytest.mark.parametrize("waits", [False, True], ids=["alone", "of-one-that-waits"])
+def test_an_array_of_which_only_members_are_known_has_the_state_that_follows_from_theirs_and_nothing_of_one(
+    members: Sequence[JobState], state: JobState, text: str, *, waits: bool
 ) -> None:
     jobs = [replace(MEMBER, id=f"run-1[{number}]", state=one) for number, one in enumerate(members)]
-    (row,) = job_rows(jobs, 1000.0)
-    assert (row["id"], row["state"], row["text"]) == ("run-1", state, f"in the last hour: {text}")
-    assert (row["score"], row["started"], row["processes"]) == (None, None, 0)
+    if waits:  # as a directory has it: more of its members may come
+        jobs.append(replace(MEMBER, id="run-1", state=JobState.QUEUED, why="it has not started", progress=None))
+    for order in (jobs, jobs[::-1]):
+        (row,) = job_rows(order, 1000.0)
+        assert (row["id"], row["state"]) == ("run-1", JobState.QUEUED if waits and state is not RUNNING else state)
+        assert (row["score"], row["started"], row["processes"], row["why"]) == (None, None, 0, None)
+        assert sorted(str(row["text"]).removeprefix("in the last hour: ").split(", ")) == sorted(text.split(", "))
+
+
+def test_an_array_that_waits_and_of_which_no_member_has_begun_is_as_its_directory_has_it() -> None:
+    job = replace(MEMBER, id="run-1", state=JobState.QUEUED, why="it has not started", progress=None)
+    (row,) = job_rows([job], 1000.0)
+    assert (row["state"], row["why"]) == (JobState.QUEUED, "it has not started")
