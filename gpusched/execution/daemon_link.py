@@ -59,7 +59,8 @@ class Link:
         """Put a job into the queue and return it as it is then.
 
         A daemon that ends before it answers may have the job on disk. So the next one is asked for the same, and by the
-        token it sees that it is the same. Where there is no next one within 5 s, the error states that it is not known.
+        token it sees that it is the same. Where the next one cannot answer either, tried again for 5 s or a minute
+        (`lasting`), the error states that it is not known whether the job is there.
         """
         from msgspec.structs import replace
 
@@ -77,20 +78,21 @@ class Link:
         from gpusched.control.client import Unanswered
         from gpusched.control.messages import Submitted
 
-        deadline, connected = None, False
+        patient, deadline = self._lasting and self._answered, None
         while True:
+            connected = False
             try:
-                connected = False
                 self._connected().connect()
                 connected = True
-                return self.ask(request, Submitted).job
+                return self._answer(request, Submitted).job
             except GpuschedError as error:
-                gone, now = error.gone if isinstance(error, Unanswered) else None, time.monotonic()
-                refused = connected and not isinstance(error, NoDaemon | HostFault)  # and the job is not there
-                if refused or (deadline is None and gone is None):
+                away = isinstance(error, NoDaemon | HostFault)
+                gone = error.gone if isinstance(error, Unanswered) else None
+                if (connected and not away) or (deadline is None and gone is None):  # refused, or never asked
                     raise
-                deadline = deadline or now + _SUBMITTED_AGAIN_S
-                if gone is False or now > deadline:
+                now = time.monotonic()
+                deadline = deadline or now + (_AWAY_S if patient else _SUBMITTED_AGAIN_S)
+                if not away or now > deadline or (gone is False and not patient):
                     raise _perhaps_queued(error) from None
                 self.close()
                 time.sleep(_AGAIN_S)
@@ -121,17 +123,10 @@ class Link:
 
     def ask(self, request: "Request", kind: type[SomeAnswer]) -> SomeAnswer:
         """Return the answer, which is of that kind. Raises NotFound for what cannot be the id of a job."""
-        for name in (request.id,) if hasattr(request, "id") else getattr(request, "ids", ()):
-            if not 0 < len(name) <= _LONGEST_ID:
-                raise NotFound(f"there is no job {name!r}", "see `gpusched ps --all`")
         deadline = None
         while True:
-            raise_if_interrupted()
             try:
-                answer = self._connected().ask(request)
-            except UnicodeEncodeError as error:
-                message = f"{error.object!a} is not UTF-8, and the daemon takes nothing else"
-                raise UsageError(message, "rename the file, or put the command into a script") from None
+                return self._answer(request, kind)
             except NoDaemon:
                 now = time.monotonic()
                 deadline = deadline or now + _AWAY_S
@@ -139,11 +134,21 @@ class Link:
                     raise
                 self.close()
                 time.sleep(_AGAIN_S)
-            else:
-                self._answered = True
-                if not isinstance(answer, kind):
-                    raise ProtocolError(f"the daemon answered {type(answer).__name__}, not {kind.__name__}")
-                return answer
+
+    def _answer(self, request: "Request", kind: type[SomeAnswer]) -> SomeAnswer:
+        raise_if_interrupted()
+        for name in (request.id,) if hasattr(request, "id") else getattr(request, "ids", ()):
+            if not 0 < len(name) <= _LONGEST_ID:
+                raise NotFound(f"there is no job {name!r}", "see `gpusched ps --all`")
+        try:
+            answer = self._connected().ask(request)
+        except UnicodeEncodeError as error:
+            message = f"{error.object!a} is not UTF-8, and the daemon takes nothing else"
+            raise UsageError(message, "rename the file, or put the command into a script") from None
+        self._answered = True
+        if not isinstance(answer, kind):
+            raise ProtocolError(f"the daemon answered {type(answer).__name__}, not {kind.__name__}")
+        return answer
 
     def _connected(self) -> "Client":
         if self._client is None:
@@ -161,5 +166,7 @@ def in_parts(ids: Sequence[str], most: int = _IN_A_MESSAGE) -> Iterator[tuple[st
 
 def _perhaps_queued(error: GpuschedError) -> GpuschedError:
     message = f"{error.message}; the daemon that was asked first may have queued the job all the same"
-    kind = NoDaemon if isinstance(error, NoDaemon) else type(error)
-    return kind(message, "before you submit it again, see whether it is there: gpusched ps --all")
+    see = "before you submit it again, see whether it is there: gpusched ps --all"
+    if isinstance(error, NoDaemon):
+        return NoDaemon(message, see)
+    return type(error)(message, f"{error.hint}; {see}" if error.hint else see)

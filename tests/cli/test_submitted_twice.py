@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,10 +17,13 @@ from pathlib import Path
 import pytest
 
 from gpusched.control.client import Client, Unanswered, control_socket, listener
+from gpusched.control.messages import Answer, Selected, Submitted
 from gpusched.errors import GpuschedError, HostFault, NoDaemon, UsageError
 from gpusched.execution import daemon_link
 from gpusched.execution.daemon_link import Link
 from gpusched.execution.submission import command_submission
+from gpusched.model.selection import Selection
+from gpusched.model.status import JobState, JobStatus
 from gpusched.settings import load_settings
 from tests.cli.command import Command
 from tests.cli.foreground import but_for_the_wait
@@ -27,6 +31,7 @@ from tests.cli.queue import jobs
 from tests.patience import PATIENCE_S, until
 from tests.stand_in.library import ROOT
 
+STATUS = JobStatus(id="run-2", workload="run", state=JobState.QUEUED, counts=(), replicas=(), run_dir="/run-2")
 HELD = ("run", "-d", "--json", "--hold", "--num-gpus", "0", "--", "true")
 
 
@@ -89,47 +94,76 @@ def test_where_no_other_daemon_can_be_asked_the_error_says_that_the_job_may_be_q
 
 
 def submit_through(
-    daemons: Sequence[tuple[str, GpuschedError]], monkeypatch: pytest.MonkeyPatch, env: Mapping[str, str]
+    link: Link, daemons: Sequence[tuple[str, GpuschedError | Answer]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Submit a job to one daemon after the other: each ends where its own method of Client is called."""
+    """Submit a job to one daemon after the other: each ends, or answers, where its own method of Client is called."""
     left = list(daemons)
 
-    def fail(method: str, *_: object) -> None:
-        if left[0][0] == method:
-            raise left.pop(0)[1]
+    def answer(method: str, *_: object) -> Answer | None:
+        if left[0][0] != method:
+            return None
+        found = left.pop(0)[1]
+        if isinstance(found, GpuschedError):
+            raise found
+        return found
 
-    monkeypatch.setattr(Client, "connect", partial(fail, "connect"))
-    monkeypatch.setattr(Client, "ask", partial(fail, "ask"))
+    monkeypatch.setattr(Client, "connect", partial(answer, "connect"))
+    monkeypatch.setattr(Client, "ask", partial(answer, "ask"))
     monkeypatch.setattr(daemon_link, "_SUBMITTED_AGAIN_S", 0.0)
-    Link(load_settings(env)).submit(command_submission(["true"], {"num_gpus": "0"}, {}))
+    monkeypatch.setattr(daemon_link, "_AWAY_S", 0.0)
+    if daemons[0] is SELECTED:
+        link.select(Selection(names=("run-1",)))
+    link.submit(command_submission(["true"], {"num_gpus": "0"}, {}))
 
 
 GONE = ("ask", Unanswered("it ended", "see gpusched ps", gone=True))
+SELECTED = ("ask", Selected(ids=("run-1",)))
+WAYS = pytest.mark.parametrize("lasting", [False, True], ids=["asked-once", "lasting"])
 
 
+@WAYS
 @pytest.mark.parametrize(
     ("method", "error"),
     [
         ("ask", NoDaemon("the daemon is of another version")),
         ("ask", HostFault("no room", "make room")),
         ("connect", NoDaemon("the daemon has not begun")),
+        ("connect", HostFault("no room", "make room")),
         ("connect", UsageError("config.toml is wrong", "mend it")),
     ],
 )
 def test_an_error_of_the_next_daemon_says_too_that_the_job_may_be_queued(
-    method: str, error: GpuschedError, command: Command, monkeypatch: pytest.MonkeyPatch
+    method: str, error: GpuschedError, *, lasting: bool, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(type(error), match="may have queued the job all the same"):
-        submit_through([GONE, (method, error)], monkeypatch, command.env)
+    link = Link(load_settings(command.env), lasting=lasting)
+    before = (SELECTED, GONE) if lasting else (GONE,)
+    with pytest.raises(type(error), match="may have queued the job all the same") as caught:
+        submit_through(link, [*before, (method, error)], monkeypatch)
+    assert isinstance(error, NoDaemon) or str(caught.value.hint).startswith(f"{error.hint}; ")
 
 
+@WAYS
 @pytest.mark.parametrize("before", [(), (GONE,)])
 def test_what_a_daemon_refuses_is_not_queued(
-    before: tuple[tuple[str, GpuschedError], ...], command: Command, monkeypatch: pytest.MonkeyPatch
+    before: tuple[tuple[str, GpuschedError], ...],
+    *,
+    lasting: bool,
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    link = Link(load_settings(command.env), lasting=lasting)
     refused = ("ask", UsageError("the job names no directory", "name one"))
     with pytest.raises(UsageError, match=r"^the job names no directory \(name one\)$"):
-        submit_through([*before, refused], monkeypatch, command.env)
+        submit_through(link, [*([SELECTED] if lasting else []), *before, refused], monkeypatch)
+
+
+def test_a_lasting_link_asks_a_daemon_that_is_late_again(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    late = ("ask", Unanswered("it does not answer", "jobs go on", gone=False))
+    taken = ("ask", Submitted(id="run-2", job=STATUS))
+    monkeypatch.setattr(time, "monotonic", lambda: 7.0)
+    submit_through(Link(load_settings(command.env), lasting=True), [SELECTED, late, taken], monkeypatch)
+    with pytest.raises(NoDaemon, match="may have queued the job all the same"):
+        submit_through(Link(load_settings(command.env)), [late, taken], monkeypatch)
 
 
 def test_an_id_that_cannot_be_printed_is_in_the_error(command: Command) -> None:
