@@ -117,8 +117,8 @@ class Store:
 
     def arrays_since(self, moment: float) -> list[Job]:
         """Return the arrays that ended since a moment."""
-        began = "EXISTS (SELECT 1 FROM jobs AS member WHERE member.array = jobs.id)"  # one that did not cannot succeed
-        found = self._jobs(f"WHERE ended >= ? AND array IS NULL AND (state != 'succeeded' OR {began})", moment)
+        began = "EXISTS (SELECT 1 FROM jobs AS member WHERE member.array = jobs.id)"  # one that did not was cancelled
+        found = self._jobs(f"WHERE ended >= ? AND array IS NULL AND (state = 'cancelled' OR {began})", moment)
         return [job for job in found if job.is_array]
 
     def ended_until(

@@ -189,29 +189,35 @@ def test_an_array_that_ended_within_the_hour_is_listed_for_a_status_also_by_the_
     assert listed() == []
 
 
+def ended_arrays(daemon: Daemon) -> list[tuple[str, JobState]]:
+    answer = daemon.ask(ListJobs(ended=0, ended_arrays=True))
+    assert isinstance(answer, Jobs)
+    return [(one.id, one.state) for one in answer.jobs]
+
+
 def test_an_array_that_was_cancelled_before_it_began_is_listed_for_a_status_also_by_the_next_daemon(
     daemon: Daemon,
 ) -> None:
     daemon.start()
+    assert ended_arrays(daemon) == []
     job = array(daemon, "true", 2, at=time.time() + 3600)
     daemon.ask(Stop(ids=(job,)))
     daemon.ended(job)
-    for _daemon in range(2):
-        answer = daemon.ask(ListJobs(ended=0, ended_arrays=True))
-        assert isinstance(answer, Jobs)
-        assert [(one.id, one.state) for one in answer.jobs] == [(job, JobState.CANCELLED)]
-        daemon.kill()
-        daemon.start()
+    assert ended_arrays(daemon) == [(job, JobState.CANCELLED)]
+    daemon.kill()
+    daemon.start()
+    assert ended_arrays(daemon) == [(job, JobState.CANCELLED)]
 
 
 def test_an_executor_of_which_nothing_was_asked_is_not_listed_for_a_status(daemon: Daemon) -> None:
     daemon.start()
+    assert ended_arrays(daemon) == []
     job = daemon.submit("true", array=Array(count=0, open=True), owner=ProcessIdentity(pid=os.getpid(), start=1))
     daemon.ended(job)
-    for _daemon in range(2):
-        assert daemon.ask(ListJobs(ended=0, ended_arrays=True)) == Jobs(jobs=())
-        daemon.kill()
-        daemon.start()
+    assert ended_arrays(daemon) == []
+    daemon.kill()
+    daemon.start()
+    assert ended_arrays(daemon) == []
 
 
 def test_a_name_that_another_took_meanwhile_stays_that_of_the_other(daemon: Daemon) -> None:
