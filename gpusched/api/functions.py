@@ -8,7 +8,7 @@ name of an argument is a TypeError, as of any function.
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Unpack
+from typing import Annotated, Final, Unpack
 
 import msgspec
 
@@ -45,6 +45,8 @@ __all__ = [
     "run",
     "submit",
 ]
+
+_SELECTIONS: Final = 3  # where jobs that were selected are removed before they are read
 
 
 @with_arguments(LaunchArguments)
@@ -124,14 +126,17 @@ def jobs(state: str | None = None, *, ended: int = 20) -> list[Job]:
 
 def _latest(states: tuple[JobState, ...], ended: int) -> tuple[JobStatus, ...]:
     """Return the `ended` latest that ended in these states; without a daemon all that ended."""
-    try:
-        with Link(queue_settings(os.environ)) as link:
-            ids = link.select(Selection(states=states, ended=min(ended, MOST_ENDED_SELECTED)))
-            return link.jobs(ids) if ids else ()
-    except NoDaemon:
-        return _on_disk()
-    except NotFound:  # one was removed just now
-        return _latest(states, ended)
+    for left in reversed(range(_SELECTIONS)):
+        try:
+            with Link(queue_settings(os.environ)) as link:
+                ids = link.select(Selection(states=states, ended=min(ended, MOST_ENDED_SELECTED)))
+                return link.jobs(ids) if ids else ()
+        except NoDaemon:
+            break
+        except NotFound:  # one was removed just now
+            if not left:
+                raise
+    return _on_disk()
 
 
 def _on_disk() -> tuple[JobStatus, ...]:

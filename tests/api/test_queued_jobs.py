@@ -1,12 +1,16 @@
 """submit and run: jobs in the daemon's queue as Python sees them."""
 
 import threading
+from collections.abc import Sequence
 from html import escape
 
 import pytest
 
 import gpusched
+from gpusched.api.history import remove
 from gpusched.errors import NeverFits, NotFound, TimedOut
+from gpusched.execution.daemon_link import Link
+from gpusched.model.status import JobStatus
 from tests.cli.command import Command
 from tests.patience import until
 
@@ -113,6 +117,28 @@ def test_jobs_that_ended_are_listed_as_many_as_are_asked_for_latest_first() -> N
     assert gpusched.jobs("succeeded", ended=2) == gpusched.jobs(ended=3)[:2]
     assert set(gpusched.jobs(ended=3)) == set(jobs)
     assert gpusched.job(jobs[0].id) == jobs[0]
+
+
+@pytest.mark.usefixtures("command")
+def test_a_job_that_is_removed_while_those_that_failed_are_listed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def over(command: str) -> gpusched.Job:
+        job = gpusched.run([command], num_gpus=0)
+        job.wait()
+        return job
+
+    first, second, _later = over("false"), over("false"), over("true")
+    asked: list[tuple[str, ...]] = []
+    honest = Link.jobs
+
+    def jobs(link: Link, ids: Sequence[str] = (), ended: int = 0) -> tuple[JobStatus, ...]:
+        if ids and not asked:
+            remove(second.id)
+        asked.extend([tuple(ids)] if ids else [])
+        return honest(link, ids, ended)
+
+    monkeypatch.setattr(Link, "jobs", jobs)
+    assert gpusched.jobs("failed", ended=1) == [first]
+    assert asked == [(second.id,), (first.id,)]
 
 
 @pytest.mark.parametrize("with_daemon", [True, False])
