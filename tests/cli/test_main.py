@@ -130,6 +130,7 @@ def test_a_command_that_is_no_program_is_an_error_in_json(program: str, code: in
         ("--memory nonsense --name --json true", True),
         ("--memroy 4GiB --json -- true", True),
         ("--time_limit 3 --json -- true", True),
+        ("--detatch ./evaluate --json", True),  # a guess: it could be a value
         ("--priority -5 --memory nonsense true --json", False),
     ],
 )

@@ -1,11 +1,12 @@
 """A real daemon that takes a second to begin: what started it is back by then, and waits for its answer.
 
-With SLOW_AT=lock it has no lock during that second.
+With SLOW_AT=lock it has no lock during that second, or, with MAY_BEGIN, until there is that file.
 """
 
 import os
 import sys
 import time
+from pathlib import Path
 
 from gpusched.daemon.devices import Devices
 from gpusched.daemon.main import main
@@ -28,7 +29,10 @@ def slow(self: Devices, now: float) -> None:
     honest(self, now)
 
 
-if before_its_lock:
+if before_its_lock and "MAY_BEGIN" in os.environ:
+    while not Path(os.environ["MAY_BEGIN"]).exists():
+        time.sleep(0.01)
+elif before_its_lock:
     time.sleep(1.0)
 else:
     Devices.await_first = slow  # type: ignore[method-assign]
