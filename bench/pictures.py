@@ -206,8 +206,8 @@ def _busy_host(command: Command) -> Iterator[None]:
         try:
             others = f"{_DEVICES}set 3 used {_FOREIGN_MIB}\nprocess 3 C {foreign.pid} {_FOREIGN_MIB}\n"
             host.change(others)
-            command.run("launch", "-d", "snake", "--procs", "5", "--minutes", "10")
-            command.run("run", "-d", "--num-gpus", "2", "--name", "eval", "--", "sleep", "600")
+            command.run("launch", "-d", "snake", "--procs", "5", "--minutes", "10", cwd=command.home)  # it is shown
+            command.run("run", "-d", "--num-gpus", "2", "--name", "eval", "--", "sleep", "600", cwd=command.home)
             time.sleep(_LEARNT_S)
             host.change(others + _usage(json.loads(command.run("status", "--json").stdout)))
             yield
