@@ -16,9 +16,7 @@ from gpusched.render.slowdown import slowdown
 
 __all__ = ["job_row", "job_rows", "view_of"]
 
-_ORDER: Final = tuple(
-    JobState(name) for name in ("running", "starting", "stopping", "queued", "cancelled", "failed", "lost", "succeeded")
-)
+_ORDER: Final = ("running", "starting", "stopping", "queued", "cancelled", "failed", "lost", "succeeded")
 """Whichever of its members' states comes first is an array's, as the daemon has it."""
 
 _UNKNOWN: Final = {
