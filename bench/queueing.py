@@ -19,6 +19,7 @@ from gpusched.execution.spec import JobSpec
 from gpusched.execution.submission import command_submission
 from gpusched.model.job import Submission
 from gpusched.model.status import ExitReason, JobState, JobStatus, ReplicaState, ReplicaStatus
+from gpusched.model.usage import Usage
 from gpusched.settings import load_settings
 from gpusched.storage.job import Job
 from gpusched.storage.store import Store
@@ -111,12 +112,14 @@ def many_ended(jobs: int) -> list[Result]:
             daemon.stop()
         without = children_cpu_s(lambda: daemon.command("ps"))
         daemon.start()
+        usage = median_s(lambda: daemon.command("usage", "--since", "7d"), 9)
         return [
             (f"{jobs} ended jobs: gpusched ps without a daemon, CPU time", without, "s", "<= 0.5"),
             ("  the database", size, "MB", ""),
             ("  the daemon's start, until it answers", sorted(starts)[1], "s", "<= 0.5"),
             ("  its RSS then", ready, "MB", "< 60"),
             ("  gpusched ps", median_s(lambda: daemon.command("ps")), "s", "<= 0.5"),
+            ("  gpusched usage --since 7d", usage, "s", "<= 0.3"),
             ("  gpusched ps --all --json", median_s(lambda: daemon.command("ps", "--all", "--json"), 3), "s", ""),
             ("  its RSS after that", memory_mb(daemon.pid)[0], "MB", "< 60"),
         ]
@@ -185,6 +188,7 @@ def ended_status(directory: JobDirectory, replicas: int) -> JobStatus:
                 exit=ExitReason(kind="completed"),
                 since=now,
                 log=str(directory.log(f"command.{rank}")),
+                usage=(Usage(attempt=0, seconds=60, share_mib=1550, device_mib=900, host_mib=400, cpu_s=50),),
             )
             for rank in range(replicas)
         ),
