@@ -151,7 +151,7 @@ class Job:
         `replica`: of this one only, such as "actor.3"; else each line has its process in front if there are several.
         Each start of a process begins with a line such as "--- actor.3, attempt 0, 2026-11-23 12:05:57 UTC ---".
         `follow`: wait for its start, and go on until it has ended. Raises NotFound for a replica that there is not. Of
-        an array, each member in turn, with its number in front; it cannot be followed: UsageError.
+        an array, the lines of each member that has begun, with its number in front.
         """
         from gpusched.api.logs import log_lines
 

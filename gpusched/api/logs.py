@@ -1,14 +1,14 @@
 """What a job's processes write: as lines, or as it is; to its end, if it is followed. See Job.logs."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
 from gpusched.api.queue import find_jobs
 from gpusched.api.validation import require_type
-from gpusched.errors import NotFound, UsageError
+from gpusched.errors import NotFound
 from gpusched.execution.job_logs import JobLogs, LogPiece, require_kept_log, require_log
 from gpusched.execution.read_jobs import read_job
 from gpusched.model.array import number_of_member
@@ -22,13 +22,15 @@ __all__ = ["NewLines", "log_lines", "log_pieces"]
 _POLL_S: Final = 0.1
 _QUEUE_POLL_S: Final = 0.3
 _MOST_AT_ONCE: Final = 1 << 20
+_PAUSE: Final = 4
+"""How much longer than a look at all members that live the pause after it is."""
 
 
 def log_lines(job: "Job", replica: str | None, lines: int | None, *, follow: bool) -> Iterator[str]:
     """Yield the lines as Job.logs does. Raises at once for a wrong argument, and for a replica that there is not."""
     logs, status = _logs(replica, lines), job.status()
     if status.array is not None:
-        return _Lines().of(_of_members(status, replica, lines, follow=follow))
+        return _Lines().of(_Members(job, replica, lines).pieces(follow=follow))
     logs.add(status, waits=follow)
     require_kept_log(status)
     return _Lines().of(_pieces(job, logs, follow=follow))
@@ -38,25 +40,8 @@ def log_pieces(job: "Job", replica: str | None, lines: int | None, *, follow: bo
     """Yield the pieces as Job.log_pieces does. Raises at once for a wrong argument."""
     logs, status = _logs(replica, lines), job.status()
     if status.array is not None:
-        return _of_members(status, replica, lines, follow=follow)
+        return _Members(job, replica, lines).pieces(follow=follow)
     return _pieces(job, logs, follow=follow, required=True)
-
-
-def _of_members(array: JobStatus, replica: str | None, lines: int | None, *, follow: bool) -> Iterator[LogPiece]:
-    """Return the pieces of each member that has begun, one after the other, with its number as the name."""
-    if follow:
-        raise UsageError(f"{array.id} has many members", f"follow one: gpusched logs -f '{array.id}[0]'")
-    return _pieces_of_members(find_jobs(f"{array.id}[]").jobs, replica, lines)
-
-
-def _pieces_of_members(members: Sequence[JobStatus], replica: str | None, lines: int | None) -> Iterator[LogPiece]:
-    names = [f"[{number_of_member(member.id)}]" for member in members]
-    width = max(map(len, names), default=0)
-    for name, member in zip(names, members, strict=True):
-        logs = _logs(replica, lines)
-        logs.add(member, waits=True)
-        for one, _, piece in logs.pieces(last=True):
-            yield (name if len(member.replicas) == 1 else f"{name} {one}"), width, piece
 
 
 def _logs(replica: str | None, lines: int | None) -> JobLogs:
@@ -71,6 +56,59 @@ def _pieces(job: "Job", logs: JobLogs, *, follow: bool, required: bool = False) 
             require_log(status)
         logs.add(status, waits=not over)
         yield from logs.pieces(last=over)
+
+
+class _Members:
+    """The logs of the members of an array that have begun, each with its number as the name, from `lines` on."""
+
+    def __init__(self, array: "Job", replica: str | None, lines: int | None) -> None:
+        self._array, self._replica, self._lines = array, replica, lines
+        self._logs: dict[int, tuple[JobLogs, int]] = {}
+        self._ends: dict[int, float | None] = {}
+        self._all_below: int | None = None
+
+    def pieces(self, *, follow: bool) -> Iterator[LogPiece]:
+        """Yield the pieces one member after the other, with `follow` again and again until the array has ended."""
+        while True:
+            last = not follow or self._array.status().state in JOB_TERMINAL
+            began = time.monotonic()
+            members = self._begun(all_of_them=last, required=not follow)
+            took = time.monotonic() - began
+            yield from self._added(members, last=last)
+            if last:
+                return
+            self._lines = None  # what begins later is shown whole
+            time.sleep(max(_QUEUE_POLL_S, _PAUSE * took))
+
+    def _begun(self, *, all_of_them: bool, required: bool) -> dict[int, JobStatus]:
+        """Return the members that have begun, or those from the first on that lives or may begin yet."""
+        numbers = "" if all_of_them or self._all_below is None else f"{self._all_below}-"
+        try:
+            members = find_jobs(f"{self._array.id}[{numbers}]").jobs
+        except NotFound:  # none of them has begun
+            if required:
+                raise
+            return {}
+        return {number_of_member(member.id): member for member in members}
+
+    def _added(self, members: Mapping[int, JobStatus], *, last: bool) -> Iterator[LogPiece]:
+        """Yield what was written since the last call, the `last` time the end of each, too."""
+        if self._all_below is None:
+            self._all_below = min(members, default=None)
+        width = max((len(f"[{number}]") for number in members), default=0)
+        for number, member in sorted(members.items()):
+            ended = member.state in JOB_TERMINAL
+            if ended and number in self._ends and self._ends[number] == member.ended:
+                continue
+            logs, wide = self._logs.setdefault(number, (_logs(self._replica, self._lines), width))
+            logs.add(member, waits=True)
+            name = f"[{number}]"
+            for one, _, piece in logs.pieces(last=last or ended):
+                yield (name if len(member.replicas) == 1 else f"{name} {one}"), wide, piece
+            if ended:
+                self._ends[number] = member.ended
+        while self._all_below in self._ends:
+            self._all_below += 1
 
 
 class NewLines:

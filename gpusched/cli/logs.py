@@ -56,7 +56,7 @@ def _print_until_begun(job: Job) -> None:
 
     printed = None
     for status in job.watch(_QUEUE_POLL_S):
-        if status.replicas:
+        if status.replicas or (status.array is not None and status.array.live + status.array.ended):
             return
         why = "it is held" if status.held else status.why or "its turn has not come"
         if why != printed and status.state is JobState.QUEUED:
