@@ -7,8 +7,8 @@ FLAVOUR := $(if $(wildcard /proc/driver/nvidia/version),cuda,cpu)
 LOCK    := requirements/$(FLAVOUR).txt
 READY   := $(VENV)/.ready-$(FLAVOUR)
 PROCS   ?= 4
-# Tests wait more than they compute, so there is one more of them at a time than CPUs. Tests on clusters run by themselves, as each fills the host.
-SIDE    ?= $(shell echo $$(($$(nproc) + 1)))
+# Tests wait more than they compute, so there are three more of them at a time than CPUs. Tests on clusters run by themselves, as each fills the host.
+SIDE    ?= $(shell echo $$(($$(nproc) + 3)))
 
 # Images of containers set it; the tests start thousands of processes, which would each compile all that they import.
 unexport PYTHONDONTWRITEBYTECODE

@@ -57,6 +57,13 @@ class Daemon:
             self._process = None
         self.client.close()
 
+    def kill(self) -> None:
+        """Kill it, as nothing else can: it saves nothing; jobs go on."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
     def end_jobs(self) -> None:
         """End all jobs, and wait for that."""
         self.client.ask(Stop(everything=True, kill=True), patience_s=_PATIENCE_S)

@@ -1,7 +1,5 @@
 """How a sweep of 10,000 members that do nothing goes, and one whose daemon is killed. Run `python -m bench.sweep`."""
 
-import os
-import signal
 import statistics
 import tempfile
 import time
@@ -24,10 +22,11 @@ def started(daemon: Daemon, members: int, *command: str) -> None:
 
 
 def looks(daemon: Daemon) -> Iterator[None]:
-    """Give the turn to whoever looks, every two seconds until the sweep has ended."""
+    """Give the turn for a look at once, and then every two seconds until the sweep has ended."""
+    yield
     while daemon.jobs(0):
-        yield
         time.sleep(_LOOK_S)
+        yield
 
 
 def seconds(daemon: Daemon, *words: str) -> float:
@@ -62,7 +61,7 @@ def undisturbed(members: int) -> list[Result]:
 
 def spread(what: str, taken: Sequence[float], wanted: str) -> list[Result]:
     """Return the rows of what was timed several times."""
-    rest = (("the 9th of 10", statistics.quantiles(taken, n=10, method="inclusive")[-1]), ("the slowest", max(taken)))
+    rest = (("the 9th of 10", sorted(taken)[len(taken) * 9 // 10]), ("the slowest", max(taken)))
     return [(what, statistics.median(taken), "s", wanted), *((f"  {which}", value, "s", "") for which, value in rest)]
 
 
@@ -75,7 +74,7 @@ def disturbed(members: int, kills: int) -> list[Result]:
         done = 0
         for _ in looks(daemon):
             if done < kills and ran.read_text().count("\n") >= (done + 1) * members // (kills + 1):
-                os.kill(daemon.pid, signal.SIGKILL)
+                daemon.kill()
                 daemon.start()
                 done += 1
         times = Counter(map(int, ran.read_text().split()))

@@ -162,8 +162,8 @@ class Job:
     ) -> "Iterator[LogPiece]":
         """Yield the bytes that its processes wrote, as they are, each piece behind the name of its replica.
 
-        Between them is the width of all names, 0 where there is one only. An empty piece is the end of that log. The
-        arguments are those of `logs`. Raises NotFound for a job that has no log, too.
+        Between them is the width of the names, 0 where there is one only. An empty piece is the end of that log. The
+        arguments are those of `logs`. Raises NotFound for a job that has no log, too; an array may have none yet.
         """
         from gpusched.api.logs import log_pieces
 

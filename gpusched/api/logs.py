@@ -1,17 +1,16 @@
 """What a job's processes write: as lines, or as it is; to its end, if it is followed. See Job.logs."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, Self
 
 import msgspec
 
-from gpusched.api.queue import find_jobs
+from gpusched.api.member_logs import follow_members, read_members
 from gpusched.api.validation import require_type
 from gpusched.errors import NotFound
 from gpusched.execution.job_logs import JobLogs, LogPiece, require_kept_log, require_log
 from gpusched.execution.read_jobs import read_job
-from gpusched.model.array import number_of_member
 from gpusched.model.status import JOB_TERMINAL, JobStatus
 
 if TYPE_CHECKING:
@@ -22,93 +21,61 @@ __all__ = ["NewLines", "log_lines", "log_pieces"]
 _POLL_S: Final = 0.1
 _QUEUE_POLL_S: Final = 0.3
 _MOST_AT_ONCE: Final = 1 << 20
-_PAUSE: Final = 4
-"""How much longer than a look at all members that live the pause after it is."""
 
 
 def log_lines(job: "Job", replica: str | None, lines: int | None, *, follow: bool) -> Iterator[str]:
     """Yield the lines as Job.logs does. Raises at once for a wrong argument, and for a replica that there is not."""
-    logs, status = _logs(replica, lines), job.status()
-    if status.array is not None:
-        return _Lines().of(_Members(job, replica, lines).pieces(follow=follow))
-    logs.add(status, waits=follow)
-    require_kept_log(status)
-    return _Lines().of(_pieces(job, logs, follow=follow))
+    wanted, status = _Wanted.of(replica, lines), job.status()
+    if status.array is None:
+        wanted.logs().add(status, waits=follow)
+        require_kept_log(status)
+    return _Lines().of(_pieces(job, status, wanted, follow=follow))
 
 
 def log_pieces(job: "Job", replica: str | None, lines: int | None, *, follow: bool) -> Iterator[LogPiece]:
     """Yield the pieces as Job.log_pieces does. Raises at once for a wrong argument."""
-    logs, status = _logs(replica, lines), job.status()
-    if status.array is not None:
-        return _Members(job, replica, lines).pieces(follow=follow)
-    return _pieces(job, logs, follow=follow, required=True)
+    return _pieces(job, job.status(), _Wanted.of(replica, lines), follow=follow, required=True)
 
 
-def _logs(replica: str | None, lines: int | None) -> JobLogs:
-    require_type(replica, str | None, "replica")
-    require_type(lines, Annotated[int, msgspec.Meta(ge=0)] | None, "lines")
-    return JobLogs(replica, lines)
+class _Wanted(NamedTuple):
+    """The logs of which replica, and how many lines of each; see JobLogs."""
+
+    replica: str | None
+    lines: int | None
+
+    @classmethod
+    def of(cls, replica: str | None, lines: int | None) -> Self:
+        require_type(replica, str | None, "replica")
+        require_type(lines, Annotated[int, msgspec.Meta(ge=0)] | None, "lines")
+        return cls(replica, lines)
+
+    def logs(self) -> JobLogs:
+        return JobLogs(*self)
+
+    def whole(self) -> JobLogs:
+        return JobLogs(self.replica, None)
 
 
-def _pieces(job: "Job", logs: JobLogs, *, follow: bool, required: bool = False) -> Iterator[LogPiece]:
-    for status, over in _rounds(job, follow=follow):
+def _pieces(
+    job: "Job", status: JobStatus, wanted: _Wanted, *, follow: bool, required: bool = False
+) -> Iterator[LogPiece]:
+    if status.array is not None and not follow:
+        return read_members(job.id, wanted.logs)
+    return _pieces_as_they_come(job, status, wanted, follow=follow, required=required)
+
+
+def _pieces_as_they_come(
+    job: "Job", first: JobStatus, wanted: _Wanted, *, follow: bool, required: bool
+) -> Iterator[LogPiece]:
+    logs = wanted.logs()
+    for status, over in _rounds(job, first, follow=follow):
+        if status.array is not None:  # known at once, or as soon as the daemon is back
+            yield from follow_members(job.id, wanted.logs, wanted.whole)
+            return
         if required and (status.replicas or over):
             require_log(status)
         logs.add(status, waits=not over)
         yield from logs.pieces(last=over)
-
-
-class _Members:
-    """The logs of the members of an array that have begun, each with its number as the name, from `lines` on."""
-
-    def __init__(self, array: "Job", replica: str | None, lines: int | None) -> None:
-        self._array, self._replica, self._lines = array, replica, lines
-        self._logs: dict[int, tuple[JobLogs, int]] = {}
-        self._ends: dict[int, float | None] = {}
-        self._all_below: int | None = None
-
-    def pieces(self, *, follow: bool) -> Iterator[LogPiece]:
-        """Yield the pieces one member after the other, with `follow` again and again until the array has ended."""
-        while True:
-            last = not follow or self._array.status().state in JOB_TERMINAL
-            began = time.monotonic()
-            members = self._begun(all_of_them=last, required=not follow)
-            took = time.monotonic() - began
-            yield from self._added(members, last=last)
-            if last:
-                return
-            self._lines = None  # what begins later is shown whole
-            time.sleep(max(_QUEUE_POLL_S, _PAUSE * took))
-
-    def _begun(self, *, all_of_them: bool, required: bool) -> dict[int, JobStatus]:
-        """Return the members that have begun, or those from the first on that lives or may begin yet."""
-        numbers = "" if all_of_them or self._all_below is None else f"{self._all_below}-"
-        try:
-            members = find_jobs(f"{self._array.id}[{numbers}]").jobs
-        except NotFound:  # none of them has begun
-            if required:
-                raise
-            return {}
-        return {number_of_member(member.id): member for member in members}
-
-    def _added(self, members: Mapping[int, JobStatus], *, last: bool) -> Iterator[LogPiece]:
-        """Yield what was written since the last call, the `last` time the end of each, too."""
-        if self._all_below is None:
-            self._all_below = min(members, default=None)
-        width = max((len(f"[{number}]") for number in members), default=0)
-        for number, member in sorted(members.items()):
-            ended = member.state in JOB_TERMINAL
-            if ended and number in self._ends and self._ends[number] == member.ended:
-                continue
-            logs, wide = self._logs.setdefault(number, (_logs(self._replica, self._lines), width))
-            logs.add(member, waits=True)
-            name = f"[{number}]"
-            for one, _, piece in logs.pieces(last=last or ended):
-                yield (name if len(member.replicas) == 1 else f"{name} {one}"), wide, piece
-            if ended:
-                self._ends[number] = member.ended
-        while self._all_below in self._ends:
-            self._all_below += 1
 
 
 class NewLines:
@@ -118,7 +85,7 @@ class NewLines:
     """
 
     def __init__(self, job: "Job", replica: str | None = None, lines: int | None = None) -> None:
-        self._job, self._logs, self._lines = job, _logs(replica, lines), _Lines(_MOST_AT_ONCE)
+        self._job, self._logs, self._lines = job, _Wanted.of(replica, lines).logs(), _Lines(_MOST_AT_ONCE)
 
     def read(self, status: JobStatus | None = None) -> tuple[list[str], bool]:
         """Return what was written since the last call, and whether that is all that there will be. It never waits.
@@ -174,12 +141,11 @@ def _named(name: str, width: int, line: bytes) -> str:
     return (f"{name:<{width}} | " if width else "") + line.decode(errors="replace")
 
 
-def _rounds(job: "Job", *, follow: bool) -> Iterator[tuple[JobStatus, bool]]:
+def _rounds(job: "Job", status: JobStatus, *, follow: bool) -> Iterator[tuple[JobStatus, bool]]:
     """Yield how the job is, with `follow` again and again, and whether that is the last.
 
     Once it has begun this is read from its directory, and the daemon, which may come and go, only asked at its end.
     """
-    status = job.status()
     while True:
         over = not follow or (status.state in JOB_TERMINAL and _is_final(job))
         yield status, over

@@ -91,8 +91,8 @@ def print_submitted(submitted: "Submitted", *, as_json: bool) -> None:
         _print_taken(msgspec.json.encode(job).decode(), name)
     else:
         _print_taken(name, name)
-        see = f"see it: gpusched ps {name}" if job.array else f"follow it: gpusched logs -f {name}"
-        print(f"  {see}   stop it: gpusched stop {name}", file=sys.stderr)
+        see = f"see it: gpusched ps {name}   " if job.array else ""
+        print(f"  {see}follow it: gpusched logs -f {name}   stop it: gpusched stop {name}", file=sys.stderr)
 
 
 def _print_taken(text: str, name: str) -> None:

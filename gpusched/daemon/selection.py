@@ -1,12 +1,10 @@
 """Which jobs a selection means (see model.selection)."""
 
-import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
-from typing import Final
 
 from gpusched.errors import NotFound
-from gpusched.model.array import MOST_MEMBERS, number_of_member
+from gpusched.model.array import members_meant, number_of_member
 from gpusched.model.selection import Selection, is_glob
 from gpusched.model.status import JOB_TERMINAL
 from gpusched.storage.job import Job
@@ -15,9 +13,6 @@ from gpusched.storage.job_table import JobTable
 from gpusched.storage.search import searched
 
 __all__ = ["selected"]
-
-_MEMBERS: Final = re.compile(r"(?P<array>.+)\[(?:(?P<first>\d{0,7})(?P<to>-)?(?P<last>\d{0,7}))\]")
-"""Members of an array: `train-7[3]`, `train-7[3-9]`, `train-7[3-]`, all of them `train-7[]`."""
 
 
 def selected(jobs: JobTable, asked: Selection) -> tuple[str, ...]:
@@ -61,16 +56,14 @@ def _named(jobs: JobTable, name: str, asked: Selection) -> Iterable[str]:
 
 def _members(jobs: JobTable, name: str) -> list[str] | None:
     """Return the ids of the members that a name means, in the order of their numbers; None if it means none of that."""
-    found = _MEMBERS.fullmatch(name)
-    array = None if found is None else (found["array"] if found["array"] in jobs.known else jobs.id_of(found["array"]))
-    if found is None or array is None or not jobs.job(array).is_array:
+    meant = members_meant(name)
+    array = None if meant is None else (meant[0] if meant[0] in jobs.known else jobs.id_of(meant[0]))
+    if meant is None or array is None or not jobs.job(array).is_array:
         return None
-    first = int(found["first"] or 0)
-    last = int(found["last"] or MOST_MEMBERS) if found["to"] or not found["first"] else first
     begun = {job_id: None for job_id, _ in jobs.store.members(array)} | dict.fromkeys(jobs.arrays.live(array))
     numbers = {number_of_member(job_id): job_id for job_id in begun}
-    chosen = [numbers[number] for number in sorted(numbers) if first <= number <= last]
-    if not chosen and found["first"]:
+    chosen = [numbers[number] for number in sorted(numbers) if number in meant[1]]
+    if not chosen and not name.endswith("[]"):
         raise NotFound(f"no member {name} has begun", f"see gpusched results {array}")
     return chosen
 

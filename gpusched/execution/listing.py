@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpusched.errors import NotFound
-from gpusched.model.array import array_of
+from gpusched.model.array import array_of, members_meant, number_of_member
 from gpusched.settings import Settings
 
 if TYPE_CHECKING:  # completion needs the names alone
@@ -122,6 +122,8 @@ def _meant(
             some = [one]
         elif same := [job_id for job_id, name in named.items() if name == one]:
             some = [_latest(jobs, kept, same)]
+        elif members := _members(jobs, known, kept, one):
+            some = members
         else:
             some = [each for each in alone if fnmatchcase(each, one) or fnmatchcase(named.get(each, ""), one)]
             several = True
@@ -129,6 +131,18 @@ def _meant(
             raise NotFound(f"there is no job {one}", "see `gpusched ps --all`; names of jobs that wait need a daemon")
         found.update(dict.fromkeys(some))
     return list(found), several
+
+
+def _members(jobs: Path, known: frozenset[str], kept: "Mapping[str, Brief]", name: str) -> list[str]:
+    """Return the members that a name means (see model.array), in the order of their numbers."""
+    if (meant := members_meant(name)) is None:
+        return []
+    array, numbers = meant
+    if array not in known:
+        same = [job_id for job_id, one in kept.items() if one.name == array]
+        array = _latest(jobs, kept, same) if same else array
+    found = [one for one in known if array_of(one) == array and number_of_member(one) in numbers]
+    return sorted(found, key=number_of_member)
 
 
 def _latest(jobs: Path, kept: "Mapping[str, Brief]", ids: Sequence[str]) -> str:

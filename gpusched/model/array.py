@@ -21,6 +21,7 @@ __all__ = [
     "filled_in",
     "member_id",
     "member_submission",
+    "members_meant",
     "number_of_member",
     "parameters",
 ]
@@ -30,6 +31,7 @@ INDEX: Final = "index"
 """What a member's number is called in a command: `{index}`."""
 
 _MEMBER: Final = re.compile(r"(?P<array>.+)\[(?P<number>\d{1,7})\]")
+_SEVERAL: Final = re.compile(r"(?P<array>.+)\[(?:(?P<first>\d{0,7})(?P<to>-)?(?P<last>\d{0,7}))\]")
 _IN_BRACES: Final = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
 
 Text = Annotated[str, msgspec.Meta(max_length=4096)]
@@ -122,6 +124,19 @@ def array_of(job_id: str) -> str | None:
     """Return the id of the array that a job's id names a member of; None for any other id."""
     found = _MEMBER.fullmatch(job_id)
     return found["array"] if found else None
+
+
+def members_meant(name: str) -> tuple[str, range] | None:
+    """Return an array, and which of its members a name means; None for a name that means none.
+
+    One is `train-7[3]`, several `train-7[3-9]` or `train-7[3-]`, all `train-7[]`.
+    """
+    found = _SEVERAL.fullmatch(name)
+    if found is None:
+        return None
+    first = int(found["first"] or 0)
+    last = int(found["last"] or MOST_MEMBERS) if found["to"] or not found["first"] else first
+    return found["array"], range(first, last + 1)
 
 
 def number_of_member(job_id: str) -> int:

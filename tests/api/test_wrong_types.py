@@ -14,7 +14,17 @@ from gpusched.api import attached, daemon, history, others, queue
 from gpusched.errors import UsageError
 from tests.cli.command import Command
 
-SHARED: Final = {"arguments", "commands", "files", "logs", "plan_arguments", "selecting", "validation", "workloads"}
+SHARED: Final = {
+    "arguments",
+    "commands",
+    "files",
+    "logs",
+    "member_logs",
+    "plan_arguments",
+    "selecting",
+    "validation",
+    "workloads",
+}
 """Modules of what the others share; docs/python.md names none of them."""
 
 SOUND: Final[dict[str, object]] = {

@@ -57,36 +57,6 @@ def test_a_sweep_runs_all_combinations_and_its_results_are_by_score_and_can_be_r
     assert shown.index("[3]") < shown.index("[0]")
 
 
-def test_the_logs_of_all_members_are_followed_while_they_come_to_the_end_of_the_sweep(
-    command: Command, tmp_path: Path
-) -> None:
-    script = "echo one {index}; until test -e go; do sleep 0.05; done; echo two {index}; test {index} != 6"
-    queued = ("-d", "--hold", "--array", "5-7", "--at-most", "2", *PLACES)
-    array = command.run("sweep", *queued, "--", "sh", "-c", script, cwd=tmp_path).stdout.split()[0]
-    follower = command.start("logs", "-f", array)
-    assert follower.stdout is not None
-    assert follower.stdout.readline() == f"{array} waits: it is held\n"
-    command.run("release", array)
-    while not (line := follower.stdout.readline()).startswith("[6] | one"):
-        assert line, "it goes on"
-    command.run("hold", array)
-    (tmp_path / "go").touch()
-    while not (line := follower.stdout.readline()).startswith("[6] | two"):
-        assert line, "it goes on"
-    until(lambda: as_json(command, "ps", array)["jobs"][0]["array"]["live"] == 0, "none is left that has begun")
-    command.run("release", array)
-    rest, _ = follower.communicate(timeout=PATIENCE_S)
-    assert follower.returncode == 0
-    assert rest.count("[7] | two 7\n") == 1
-    assert rest.count("one 7") == 1, "what begins later is shown from its beginning"
-    assert f"{array} failed" in rest.splitlines()[-1]
-    assert command.run("logs", "-f", array, "-n", "1").stdout.splitlines() == [
-        "[5] | two 5",
-        "[6] | two 6",
-        "[7] | two 7",
-    ]
-
-
 def test_the_rows_of_a_file_and_numbers_are_members_too(command: Command, tmp_path: Path) -> None:
     table = tmp_path / "runs.csv"
     table.write_text('a,b\n1,x y\n2,"z,w"\n')
