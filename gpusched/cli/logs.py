@@ -42,7 +42,7 @@ def logs(
         if piece:
             writer.write(piece)
         else:
-            writer.flush()
+            writers.pop(name).flush()
     if follow:
         from gpusched.render.job_format import end_line
 
