@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
@@ -25,52 +25,39 @@ _MOST_AT_ONCE: Final = 1 << 20
 
 def log_lines(job: "Job", replica: str | None, lines: int | None, *, follow: bool) -> Iterator[str]:
     """Yield the lines as Job.logs does. Raises at once for a wrong argument, and for a replica that there is not."""
-    wanted, status = _Wanted.of(replica, lines), job.status()
+    logs, status = _logs(replica, lines), job.status()
     if status.array is None:
-        wanted.logs().add(status, waits=follow)
+        logs.add(status, waits=follow)
         require_kept_log(status)
-    return _Lines().of(_pieces(job, status, wanted, follow=follow))
+    return _Lines().of(_pieces(job, status, logs, follow=follow))
 
 
 def log_pieces(job: "Job", replica: str | None, lines: int | None, *, follow: bool) -> Iterator[LogPiece]:
     """Yield the pieces as Job.log_pieces does. Raises at once for a wrong argument."""
-    return _pieces(job, job.status(), _Wanted.of(replica, lines), follow=follow, required=True)
+    logs = _logs(replica, lines)
+    return _pieces(job, job.status(), logs, follow=follow, required=True)
 
 
-class _Wanted(NamedTuple):
-    """The logs of which replica, and how many lines of each; see JobLogs."""
-
-    replica: str | None
-    lines: int | None
-
-    @classmethod
-    def of(cls, replica: str | None, lines: int | None) -> Self:
-        require_type(replica, str | None, "replica")
-        require_type(lines, Annotated[int, msgspec.Meta(ge=0)] | None, "lines")
-        return cls(replica, lines)
-
-    def logs(self) -> JobLogs:
-        return JobLogs(*self)
-
-    def whole(self) -> JobLogs:
-        return JobLogs(self.replica, None)
+def _logs(replica: str | None, lines: int | None) -> JobLogs:
+    require_type(replica, str | None, "replica")
+    require_type(lines, Annotated[int, msgspec.Meta(ge=0)] | None, "lines")
+    return JobLogs(replica, lines)
 
 
 def _pieces(
-    job: "Job", status: JobStatus, wanted: _Wanted, *, follow: bool, required: bool = False
+    job: "Job", status: JobStatus, logs: JobLogs, *, follow: bool, required: bool = False
 ) -> Iterator[LogPiece]:
     if status.array is not None and not follow:
-        return read_members(job.id, wanted.logs)
-    return _pieces_as_they_come(job, status, wanted, follow=follow, required=required)
+        return read_members(job.id, logs)
+    return _pieces_as_they_come(job, status, logs, follow=follow, required=required)
 
 
 def _pieces_as_they_come(
-    job: "Job", first: JobStatus, wanted: _Wanted, *, follow: bool, required: bool
+    job: "Job", first: JobStatus, logs: JobLogs, *, follow: bool, required: bool
 ) -> Iterator[LogPiece]:
-    logs = wanted.logs()
     for status, over in _rounds(job, first, follow=follow):
         if status.array is not None:  # known at once, or as soon as the daemon is back
-            yield from follow_members(job.id, wanted.logs, wanted.whole)
+            yield from follow_members(job.id, logs)
             return
         if required and (status.replicas or over):
             require_log(status)
@@ -85,7 +72,7 @@ class NewLines:
     """
 
     def __init__(self, job: "Job", replica: str | None = None, lines: int | None = None) -> None:
-        self._job, self._logs, self._lines = job, _Wanted.of(replica, lines).logs(), _Lines(_MOST_AT_ONCE)
+        self._job, self._logs, self._lines = job, _logs(replica, lines), _Lines(_MOST_AT_ONCE)
 
     def read(self, status: JobStatus | None = None) -> tuple[list[str], bool]:
         """Return what was written since the last call, and whether that is all that there will be. It never waits.

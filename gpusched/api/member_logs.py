@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpusched.api.queue import find_jobs
@@ -22,8 +22,8 @@ _PAUSE: Final = 10
 _AT_ONCE: Final = 100
 
 
-def read_members(array: str, logs: Callable[[], JobLogs]) -> Iterator[LogPiece]:
-    """Return the pieces of each member, one after the other."""
+def read_members(array: str, logs: JobLogs) -> Iterator[LogPiece]:
+    """Return the pieces of each member, one after the other. `logs`: what is wanted of each."""
     try:
         members = find_jobs(f"{array}[]").jobs
     except NotFound:  # none has begun, or all were removed
@@ -31,14 +31,14 @@ def read_members(array: str, logs: Callable[[], JobLogs]) -> Iterator[LogPiece]:
     return _pieces_of_all(members, logs)
 
 
-def _pieces_of_all(members: Sequence[JobStatus], logs: Callable[[], JobLogs]) -> Iterator[LogPiece]:
+def _pieces_of_all(members: Sequence[JobStatus], logs: JobLogs) -> Iterator[LogPiece]:
     width = _width([member.id for member in members])
     for member in members:
-        yield from _pieces(member, logs(), width, last=True)
+        yield from _pieces(member, logs.for_another(), width, last=True)
 
 
-def follow_members(array: str, logs: Callable[[], JobLogs], whole: Callable[[], JobLogs]) -> Iterator[LogPiece]:
-    """Yield the pieces of all members as they come, until the array has ended. `whole`: of those that begin later.
+def follow_members(array: str, logs: JobLogs) -> Iterator[LogPiece]:
+    """Yield the pieces of all members as they come, until the array has ended: what begins later is shown whole.
 
     Only the daemon knows which have begun and whether more will: it is started if there is none, and waited for. A
     member that has ended is read once and then forgotten, or each look at 10,000 would be as long as the first.
@@ -52,7 +52,7 @@ def follow_members(array: str, logs: Callable[[], JobLogs], whole: Callable[[], 
             took, width = time.monotonic() - began, _width(left)
             for part in in_parts(left, _AT_ONCE):
                 for member in _still_there(link, array, part):
-                    of_it, wide = reads.setdefault(member.id, (logs(), width))
+                    of_it, wide = reads.setdefault(member.id, (logs.for_another(), width))
                     last = member.state in JOB_TERMINAL
                     yield from _pieces(member, of_it, wide, last=last)
                     if last:
@@ -60,7 +60,7 @@ def follow_members(array: str, logs: Callable[[], JobLogs], whole: Callable[[], 
                         del reads[member.id]
             if ended:
                 return
-            logs = whole
+            logs = logs.for_another(whole=True)
             time.sleep(max(_POLL_S, _PAUSE * took))
 
 

@@ -31,6 +31,10 @@ class JobLogs:
         self._replica, self._from = replica, lines
         self._tails: dict[str, tuple[int, LogTail]] = {}
 
+    def for_another(self, *, whole: bool = False) -> "JobLogs":
+        """Return what reads the same replica of another job, from as many lines on, or the `whole` of its logs."""
+        return JobLogs(self._replica, None if whole else self._from)
+
     def add(self, job: JobStatus, *, waits: bool) -> None:
         """Read those replicas, too, that `job` has now: one that is queued has none.
 
