@@ -1,17 +1,24 @@
 """What processes use, read from /proc. Imports next to nothing: peers in other environments use it too."""
 
 import contextlib
+import time
 from pathlib import Path
+from typing import Final
 
 from gpusched.linux.processes import descendants
 
 __all__ = ["cpu_s", "memory_mb", "tree_pss_mb"]
 
+_SCHED: Final = 2
+"""CPUCLOCK_SCHED of Linux's posix-timers.h."""
+
 
 def cpu_s(pid: int) -> float:
-    """Return the CPU seconds that all threads of a process have used so far, exact to the nanosecond."""
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+    """Return the CPU seconds that a process has used so far, its ended threads too, exact to the nanosecond.
+
+    It is the process's clock: clock_getcpuclockid(3), as the C library makes its number. Raises OSError without it.
+    """
+    return time.clock_gettime((~pid << 3) | _SCHED)
 
 
 def memory_mb(pid: int) -> tuple[float, float]:

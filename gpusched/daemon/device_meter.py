@@ -83,7 +83,7 @@ class DeviceMeter:
     def merged(self, status: JobStatus) -> JobStatus:
         """Return the status with what is known of its replicas' devices in their usage."""
         seen = self._jobs.get(status.id, {})
-        if status.simulated or not (seen or self._models):
+        if status.simulated or not status.replicas or not (seen or self._models):
             return status
         return replace(status, replicas=tuple(self._with_devices(one, seen) for one in status.replicas))
 

@@ -1,21 +1,25 @@
 """What the daemon knows of this moment and nothing else does: the jobs that wait, and who is idle."""
 
+import time
 from typing import Final, NamedTuple
 
 import msgspec
 
 from gpusched.errors import GpuschedError
-from gpusched.execution.listing import waiting_on_disk
+from gpusched.execution.listing import queue_stamp, waiting_on_disk
 from gpusched.linux.processes import began
 from gpusched.model.device import DeviceProcess, Inventory
 from gpusched.model.idle import Idle
 from gpusched.model.status import JobStatus
 from gpusched.settings import Settings
 
-__all__ = ["QUEUE_PATIENCE_S", "QueueAnswer", "ask_queue", "with_idle"]
+__all__ = ["QUEUE_PATIENCE_S", "QueueAnswer", "QueueReader", "ask_queue", "with_idle"]
 
 QUEUE_PATIENCE_S: Final = 1.0
 """How long the daemon may take for its answer."""
+
+_KEPT_S: Final = 5.0
+"""How long an answer may serve: why a job waits can change while the queue does not."""
 
 
 class QueueAnswer(NamedTuple):
@@ -65,3 +69,29 @@ def ask_queue(settings: Settings) -> QueueAnswer:
     except GpuschedError as error:
         return QueueAnswer(waiting_on_disk(settings), error.message)
     return QueueAnswer(answer.jobs, idle=answer.idle or Idle()) if isinstance(answer, Jobs) else QueueAnswer(())
+
+
+class QueueReader:
+    """Asks as ask_queue, again and again. While its queue does not change, the daemon is asked each 5 s only.
+
+    Its answer takes it some 10 ms with thousands of jobs. The first of a changed queue serves once, because why a
+    new job waits is found out a moment later.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._answer = QueueAnswer(())
+        self._stamp: object = None
+        self._until = 0.0
+
+    def __call__(self) -> QueueAnswer:
+        """Return the answer; only a daemon that runs and has answered spares a question."""
+        from gpusched.control.place import is_locked
+
+        now, stamp = time.monotonic(), queue_stamp(self._settings)
+        as_before = stamp == self._stamp
+        if now >= self._until or not (as_before and is_locked(self._settings)):
+            self._answer, self._stamp = ask_queue(self._settings), stamp
+            answered = self._answer.listens and self._answer.problem is None
+            self._until = now + _KEPT_S if as_before and answered else now
+        return self._answer

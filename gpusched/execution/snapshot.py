@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gpusched.errors import UsageError
-from gpusched.execution.queue_answer import QUEUE_PATIENCE_S, QueueAnswer, ask_queue, with_idle
+from gpusched.execution.queue_answer import QUEUE_PATIENCE_S, QueueAnswer, QueueReader, ask_queue, with_idle
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease, holders
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobStatus, ReplicaStatus
@@ -69,8 +69,8 @@ def reader_of(machine: str | None, settings: Settings) -> Callable[[Snapshot | N
     if machine is None:
         from gpusched.probe.nvml import NvmlProbe
 
-        probe = NvmlProbe(settings.driver_patience_s)
-        return lambda kept: _of_this_host(probe, settings, kept)
+        probe, queue = NvmlProbe(settings.driver_patience_s), QueueReader(settings)
+        return lambda kept: _of_this_host(probe, queue, settings, kept)
     return lambda _: _of_another(machine, settings)
 
 
@@ -79,12 +79,14 @@ def is_of(lease: Lease, job: JobStatus) -> bool:
     return lease.user is None and lease.job == job.id and lease.run_dir in ("", job.run_dir)
 
 
-def _of_this_host(probe: "NvmlProbe", settings: Settings, kept: Snapshot | None) -> Snapshot:
+def _of_this_host(
+    probe: "NvmlProbe", ask: Callable[[], QueueAnswer], settings: Settings, kept: Snapshot | None
+) -> Snapshot:
     from gpusched.execution.lease_usage import with_processes
     from gpusched.execution.plan_options import without_drained
     from gpusched.leases.directory import lease_directory
 
-    asked = Reading(lambda: ask_queue(settings), "queue")  # NVML and the daemon take their time at once
+    asked = Reading(ask, "queue")  # NVML and the daemon take their time at once
     inventory = probe.read() if kept is None else kept.inventory
     while not asked.wait(QUEUE_PATIENCE_S):
         pass  # the question itself has an end
