@@ -16,7 +16,8 @@ _SCHED: Final = 2
 def cpu_s(pid: int) -> float:
     """Return the CPU seconds that a process has used so far, its ended threads too, exact to the nanosecond.
 
-    It is the process's clock: clock_getcpuclockid(3), as the C library makes its number. Raises OSError without it.
+    It is the process's clock: clock_getcpuclockid(3), as the C library makes its number. Raises OSError if there is no
+    such process.
     """
     return time.clock_gettime((~pid << 3) | _SCHED)
 

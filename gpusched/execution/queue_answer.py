@@ -19,7 +19,10 @@ QUEUE_PATIENCE_S: Final = 1.0
 """How long the daemon may take for its answer."""
 
 _KEPT_S: Final = 5.0
-"""How long an answer may serve: why a job waits can change while the queue does not."""
+"""How long an answer may be used: the reason why a job waits, and who is idle, change without a change of the queue."""
+
+_SETTLED_S: Final = 3.0
+"""How long after a change of the queue the daemon has found why each job waits; its passes are 2 s apart at most."""
 
 
 class QueueAnswer(NamedTuple):
@@ -72,26 +75,26 @@ def ask_queue(settings: Settings) -> QueueAnswer:
 
 
 class QueueReader:
-    """Asks as ask_queue, again and again. While its queue does not change, the daemon is asked each 5 s only.
+    """Asks as ask_queue, again and again; while the queue stays as it is, the daemon is asked each 5 s only.
 
-    Its answer takes it some 10 ms with thousands of jobs. The first of a changed queue serves once, because why a
-    new job waits is found out a moment later.
+    With thousands of jobs, an answer costs the daemon some 10 ms.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._answer = QueueAnswer(())
         self._stamp: object = None
-        self._until = 0.0
+        self._settled = self._until = 0.0
 
     def __call__(self) -> QueueAnswer:
-        """Return the answer; only a daemon that runs and has answered spares a question."""
+        """Return the answer. One is used again only while a daemon runs, and only if it came from one."""
         from gpusched.control.place import is_locked
 
         now, stamp = time.monotonic(), queue_stamp(self._settings)
-        as_before = stamp == self._stamp
-        if now >= self._until or not (as_before and is_locked(self._settings)):
-            self._answer, self._stamp = ask_queue(self._settings), stamp
+        if stamp != self._stamp:
+            self._stamp, self._settled, self._until = stamp, now + _SETTLED_S, now
+        if now >= self._until or not is_locked(self._settings):
+            self._answer = ask_queue(self._settings)
             answered = self._answer.listens and self._answer.problem is None
-            self._until = now + _KEPT_S if as_before and answered else now
+            self._until = now + _KEPT_S if answered and now >= self._settled else now
         return self._answer

@@ -99,7 +99,7 @@ class JobTable:
         return [*unsaved, *(job for job in saved if job.id not in self._over)][:limit]
 
     def ended_arrays(self, now: float) -> tuple[JobStatus, ...]:
-        """Return the arrays that ended within the hour before `now`, as others see them. Pages ask each second.
+        """Return the arrays that ended within the hour before `now`, as others see them.
 
         An Executor of which nothing was asked is none.
         """

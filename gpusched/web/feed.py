@@ -51,7 +51,7 @@ class Feed:
             return self._source.history()
 
     async def latest(self) -> Moment:
-        """Return the moment of now, at most a second old."""
+        """Return the moment of now, read at most a second ago."""
         async with self._reading:  # who waits for a reading has its result
             while self._moment is None or time.monotonic() - self._fresh > self._every_s:
                 await self._read()

@@ -107,7 +107,6 @@ def replicas(tmp_path: Path) -> Iterator[Callable[..., Replicas]]:
     "how",
     [
         {},
-        {"inputs": "frame"},
         {"inference": "learner", "inputs": "frame"},  # those that see paths take long to be compiled
         {"algo": "qlearning", "steps": 11_000},
         {"algo": "genetic"},
