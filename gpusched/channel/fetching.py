@@ -94,7 +94,7 @@ class Fetching:
         got = self._got
         if got is None or (got.opened and not speaking and self._unanswered < self._answer_after):
             return None
-        return msgspec.structs.replace(got, freed=self._views.let_go())
+        return msgspec.structs.replace(got, freed=self._views.unused())
 
     def answered(self) -> None:
         """Note that the learner was sent what answer() returned last."""

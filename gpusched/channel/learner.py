@@ -73,7 +73,7 @@ class Learner:
         self._process = os.getpid()
         self._listening: str | None = None
         self._claim = None if path is None else Claim(path)
-        self._gate: ZapAuthenticator | None = None
+        self._authenticator: ZapAuthenticator | None = None
         self._link = Transport()
         try:
             if path is not None and self._claim is not None:
@@ -86,7 +86,7 @@ class Learner:
             raise
         self._endpoint = endpoint if path is not None else self._listening or endpoint
         hosts = Hosts(run_dir, keyless=network is not None and keys is None, has_nodes=incarnation > 0)
-        self._loop = LearnerThread(self._link, self._limits, hosts, self._gate)
+        self._loop = LearnerThread(self._link, self._limits, hosts, self._authenticator)
         self._thread = start_thread("gpusched-learner", self._loop.run)
 
     def __enter__(self) -> Self:
@@ -199,8 +199,8 @@ class Learner:
         self._loop.end(over=over)
         self._thread.join(_THREAD_ENDS_S)
         if not self._thread.is_alive():  # else it still uses the socket: after a SIGSTOP the time may be up at once
-            if self._gate is not None:
-                self._gate.close()
+            if self._authenticator is not None:
+                self._authenticator.close()
             self._loop.close_link()
         if self._claim is not None:
             self._claim.release()
@@ -213,16 +213,16 @@ class Learner:
         network = NetworkSocket(self._limits, serves=True)
         self._link.add(network)
         if keys is not None:
-            self._gate = ZapAuthenticator(network, keys, self._limits, self._link.wake.set)
+            self._authenticator = ZapAuthenticator(network, keys, self._limits, self._link.wake.set)
         listening = network.listen(endpoint, key)
-        if self._gate is not None:
-            self._gate.open()
+        if self._authenticator is not None:
+            self._authenticator.open()
         return listening
 
     def _give_back(self) -> None:
         """Undo what a constructor that fails has done."""
-        if self._gate is not None:
-            self._gate.close()
+        if self._authenticator is not None:
+            self._authenticator.close()
         self._link.close()
         if self._claim is not None:
             self._claim.release()

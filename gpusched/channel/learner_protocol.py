@@ -51,29 +51,29 @@ __all__ = ["LearnerProtocol"]
 
 _MESSAGES_A_TURN: Final = 64  # then acknowledgements and weights have their turn
 _MOST_COMPLAINTS: Final = 4096
-_USER: Final = "User-Id"  # the public key, as the gate gave it to libzmq
+_USER: Final = "User-Id"  # the public key, as the authenticator gave it to libzmq
 _ADDRESS: Final = "Peer-Address"
 
 
 class LearnerProtocol:
     """A learner's side of the talk with its actors. Called with the lock of `link` held.
 
-    `gate`: the guard of connections from the network; `hosts`: where they are.
+    `authenticator`: the guard of connections from the network; `hosts`: where they are.
     """
 
-    def __init__(self, link: Transport, limits: Limits, hosts: Hosts, gate: "ZapAuthenticator | None" = None) -> None:
+    def __init__(
+        self, link: Transport, limits: Limits, hosts: Hosts, authenticator: "ZapAuthenticator | None" = None
+    ) -> None:
         self.dropped: Counter[str] = Counter()
-        self._link = link
-        self._limits = limits
-        self._hosts = hosts
-        self._gate = gate
+        self._link, self._limits, self._hosts = link, limits, hosts
+        self._authenticator = authenticator
         self._key = self._address = ""  # of the sender of the present message: of the network only
         self._taken: deque[Waiting] = deque()
         self._answers: deque[tuple[Batch, AnswerHeader, list[Part]]] = deque()
         self._nonce = secrets.token_hex(8)
-        self._roster = ActorRegistry(limits, self._nonce, host_token() if limits.share_memory else "")
+        self._registry = ActorRegistry(limits, self._nonce, host_token() if limits.share_memory else "")
         self._borrowed = SegmentMap()
-        self._shelf = WeightsSegmentPool()
+        self._pool = WeightsSegmentPool()
         self._published: Published | None = None
         self._freed: dict[Owner, list[int]] = {}
         self._floor = self._announced = 0
@@ -82,8 +82,8 @@ class LearnerProtocol:
         self._over = False
 
     def _turn(self) -> None:
-        while self._gate is not None and self._gate.revoked:
-            self._roster.forget(self._gate.revoked.popleft())
+        while self._authenticator is not None and self._authenticator.revoked:
+            self._registry.forget(self._authenticator.revoked.popleft())
         self._send_due()
         self._listen()  # last: see Socket.reports_once
 
@@ -109,8 +109,8 @@ class LearnerProtocol:
         route, header, _, envelope = received
         now = time.monotonic()
         self._key = self._address = ""
-        if envelope is not None and self._gate is not None:
-            self._see_who(self._gate, envelope)
+        if envelope is not None and self._authenticator is not None:
+            self._see_who(self._authenticator, envelope)
         try:
             message = decode_from_actor(header)
         except ProtocolError as error:
@@ -124,16 +124,16 @@ class LearnerProtocol:
             self._welcome(route, message, now)
         elif isinstance(message, Join):
             self._invite(route, message)
-        elif (peer := self._roster.speaker(route, now, self._key)) is None:
+        elif (peer := self._registry.speaker(route, now, self._key)) is None:
             self._reply(route, WhoAreYou(message.seq if isinstance(message, BatchHeader) else None))
         else:
             self._dispatch(peer, message, received)
 
-    def _see_who(self, gate: "ZapAuthenticator", envelope: Any) -> None:
+    def _see_who(self, authenticator: "ZapAuthenticator", envelope: Any) -> None:
         """Find out whose key this message came with, and from where."""
         self._key = str(envelope.get(_USER))
         self._address = str(envelope.get(_ADDRESS)).removeprefix("::ffff:")
-        gate.note_user(envelope, self._key)
+        authenticator.note_user(envelope, self._key)
 
     def _dispatch(self, peer: ActorRecord, message: FromActor, received: Received) -> None:
         if isinstance(message, BatchHeader):
@@ -143,27 +143,27 @@ class LearnerProtocol:
         elif isinstance(message, GotWeights):
             self._offered(peer, message)
         elif isinstance(message, Ping):
-            self._roster.ping(peer, message, time.monotonic())
+            self._registry.ping(peer, message, time.monotonic())
         elif isinstance(message, Leaving):
             self._send(peer, Parted())
-            self._roster.lost(peer)
+            self._registry.lost(peer)
 
     def _welcome(self, route: Route, hello: Hello, now: float) -> None:
         if self._over:
             self._reply(route, Bye())
             return
         refused = self._not_let_in() or self._hosts.refusal(self._key, hello.name, self._address)
-        answer = refused or self._roster.hello(route, hello, now, self._key)
+        answer = refused or self._registry.hello(route, hello, now, self._key)
         if isinstance(answer, Refused):
             self._refuse(route, answer)
             return
-        if (given_up := self._roster.past - self.dropped["past"]) > 0:  # this process is of a higher incarnation
+        if (given_up := self._registry.past - self.dropped["past"]) > 0:  # this process is of a higher incarnation
             self.dropped["past"] += given_up
             log.info("dropped %d batches of former incarnations: %s has come again", given_up, answer.name)
         self._raise_version(hello)
-        self._shelf.retire(answer.owner)
+        self._pool.retire(answer.owner)
         lent = self._borrowed.in_use(answer.owner)
-        self._send(answer, self._roster.welcome(answer, hello.number, self._newest_for(answer), lent))
+        self._send(answer, self._registry.welcome(answer, hello.number, self._newest_for(answer), lent))
         self._offer(answer)
 
     def _invite(self, route: Route, join: Join) -> None:
@@ -177,7 +177,7 @@ class LearnerProtocol:
             self._refuse(route, Refused("uninvited", error.message[:900]))
 
     def _not_let_in(self) -> Refused | None:
-        if not self._key or (self._gate is not None and self._gate.lets_in(self._key)):
+        if not self._key or (self._authenticator is not None and self._authenticator.lets_in(self._key)):
             return None
         return Refused("revoked", "the key was revoked")
 
@@ -197,7 +197,7 @@ class LearnerProtocol:
     def _keep(self, route: Route, peer: ActorRecord, header: BatchHeader, frames: list[memoryview]) -> None:
         kind = "credit"
         try:
-            self._roster.admit(peer, header)
+            self._registry.admit(peer, header)
             kind = "arrays" if header.segment is None else "segment"
             arrays = self._unpack(peer, header, frames)
         except ProtocolError as error:
@@ -212,7 +212,7 @@ class LearnerProtocol:
             asks=header.asks,
             process=peer.nonce,
         )
-        self._arrived(self._roster.keep(peer, batch, sum(array.nbytes for array in arrays.values())))
+        self._arrived(self._registry.keep(peer, batch, sum(array.nbytes for array in arrays.values())))
 
     def _unpack(self, peer: ActorRecord, header: BatchHeader, frames: list[memoryview]) -> dict[str, Array]:
         if header.segment is None:
@@ -237,11 +237,11 @@ class LearnerProtocol:
         if room and peer.route is not None and published.version > peer.version:
             peer.version = published.version
             peer.offered[published.version] = published
-            self._shelf.lend(published.segment, published.version, peer.owner)
+            self._pool.lend(published.segment, published.version, peer.owner)
             self._send(peer, published.offer)
 
     def _offered(self, peer: ActorRecord, message: GotWeights) -> None:
-        self._shelf.give_back(peer.owner, message.freed)
+        self._pool.give_back(peer.owner, message.freed)
         was_kept = message.version in peer.offered
         for version in [version for version in peer.offered if version <= message.version]:
             del peer.offered[version]
@@ -252,7 +252,7 @@ class LearnerProtocol:
                 log.info("%s cannot open segments of the learner: it gets frames", peer.name)
                 peer.shares = False
                 peer.offered.clear()
-                self._shelf.retire(peer.owner)
+                self._pool.retire(peer.owner)
             self._give_weights(peer, 0)
 
     def _give_weights(self, peer: ActorRecord, have: int) -> None:
@@ -268,7 +268,7 @@ class LearnerProtocol:
         answered = set()
         while self._answers:
             batch, header, frames = self._answers.popleft()
-            peer = self._roster.process(batch.actor, batch.process)
+            peer = self._registry.process(batch.actor, batch.process)
             if peer is not None:
                 freed = self._freed.pop(peer.owner, None)
                 self._send(peer, header if freed is None else replace(header, freed=tuple(freed)), frames)
@@ -283,11 +283,11 @@ class LearnerProtocol:
         taken: dict[str, tuple[ActorRecord, list[int]]] = {}
         while self._taken:
             waiting = self._taken.popleft()
-            if self._roster.taken(waiting) and (waiting.peer.owner, waiting.seq) not in answered:
+            if self._registry.taken(waiting) and (waiting.peer.owner, waiting.seq) not in answered:
                 taken.setdefault(waiting.peer.name, (waiting.peer, []))[1].append(waiting.seq)
         if all_freed:
             for owner in self._freed:
-                peer = self._roster.process(*owner)
+                peer = self._registry.process(*owner)
                 if peer is not None:
                     taken.setdefault(peer.name, (peer, []))
         for peer, seqs in taken.values():
@@ -305,7 +305,7 @@ class LearnerProtocol:
         if not due and newest == self._announced:
             return
         self._announced = newest
-        for peer in self._roster.within_reach(now):
+        for peer in self._registry.within_reach(now):
             self._offer(peer)
             version = self._newest_for(peer)
             if due or (version > peer.version and not peer.notified):
@@ -314,19 +314,19 @@ class LearnerProtocol:
 
     def _tidy(self, now: float) -> None:
         """Let the silent have no memory: not the old weights that they were offered, nor their own unused ones."""
-        near = self._roster.within_reach(now)
-        for peer in self._roster.connections():
+        near = self._registry.within_reach(now)
+        for peer in self._registry.connections():
             if peer not in near:
                 peer.offered.clear()
         self._acknowledge(all_freed=True)
         self._freed.clear()  # what is left is for processes that are gone
         owners = {peer.owner for peer in near}
         self._borrowed.trim(owners)
-        self._shelf.retire_all_but(owners)
+        self._pool.retire_all_but(owners)
 
     def _send(self, peer: ActorRecord, message: FromLearner | bytes, frames: Sequence[Part] = ()) -> None:
         if peer.route is not None and not self._reply(peer.route, message, frames):
-            self._roster.lost(peer)  # it lacks something now: it has to send Hello again, which puts everything right
+            self._registry.lost(peer)  # it lacks something now: it has to send Hello again, which puts everything right
 
     def _reply(self, route: Route, message: FromLearner | bytes, frames: Sequence[Part] = ()) -> bool:
         header = message if isinstance(message, bytes) else encode_header(message)
@@ -344,6 +344,6 @@ class LearnerProtocol:
         if len(self._complaints) >= _MOST_COMPLAINTS:
             self._complaints.clear()
         self._complaints.add((who, kind))
-        peer = self._roster.speaker(route, time.monotonic(), self._key)
+        peer = self._registry.speaker(route, time.monotonic(), self._key)
         name = peer.name if peer else self._address or f"peer {route.hex() if isinstance(route, bytes) else route}"
         log.warning("dropped a message of %s: %s", name, reason)

@@ -37,8 +37,10 @@ _WRITE_HOSTS_S: Final = 1.0
 class LearnerThread(LearnerProtocol):
     """What run() does in its thread, and the few things that other threads may do to it."""
 
-    def __init__(self, link: Transport, limits: Limits, hosts: Hosts, gate: "ZapAuthenticator | None" = None) -> None:
-        super().__init__(link, limits, hosts, gate)
+    def __init__(
+        self, link: Transport, limits: Limits, hosts: Hosts, authenticator: "ZapAuthenticator | None" = None
+    ) -> None:
+        super().__init__(link, limits, hosts, authenticator)
         self.failure: ChannelError | None = None
         self._lock = threading.Lock()  # around the socket and all that LearnerProtocol has
         self._inbox: SimpleQueue[Waiting | None] = SimpleQueue()
@@ -58,7 +60,7 @@ class LearnerThread(LearnerProtocol):
             self._published = Published(self._floor, specs, segment, copied, self._link.frames_of)
             version = self._floor
             if segment is not None:
-                self._shelf.put(segment)
+                self._pool.put(segment)
         self._speak()
         return version
 
@@ -122,7 +124,7 @@ class LearnerThread(LearnerProtocol):
     def status(self) -> tuple[ActorStatus, ...]:
         """Return all actors ever seen."""
         with self._lock:
-            return self._roster.status(time.monotonic())
+            return self._registry.status(time.monotonic())
 
     def end(self, *, over: bool) -> None:
         """End the thread; `over`: the actors learn that there will be no other learner."""
@@ -156,7 +158,7 @@ class LearnerThread(LearnerProtocol):
             with self._lock:
                 self._borrowed.close()
                 self._published = None
-                self._shelf.clear()
+                self._pool.clear()
 
     def _shared(self, specs: tuple[ArraySpec, ...], arrays: Sequence[Array]) -> WeightsSegment | None:
         """Copy weights to where actors on this host can see them. None: frames are as quick, or there is no such place.
@@ -167,7 +169,7 @@ class LearnerThread(LearnerProtocol):
         if size < SMALLEST or not self._limits.share_memory:
             return None
         with self._lock:
-            segment = self._shelf.take(size)
+            segment = self._pool.take(size)
         if segment is not None:
             segment.write(specs, arrays)
             return segment
@@ -192,7 +194,7 @@ class LearnerThread(LearnerProtocol):
             return
         self._write_hosts_at = now + _WRITE_HOSTS_S
         with self._lock:
-            news = self._hosts.news(self._roster.status(time.monotonic())) if self._hosts else None
+            news = self._hosts.news(self._registry.status(time.monotonic())) if self._hosts else None
         if news is not None:
             self._hosts.write(news)
 
@@ -214,9 +216,9 @@ class LearnerThread(LearnerProtocol):
         """
         until = time.monotonic() + _FAREWELL_S
         with self._lock:
-            for peer in self._roster.connections():
+            for peer in self._registry.connections():
                 self._send(peer, Bye())
-        while self._roster.connections() and (left := until - time.monotonic()) > 0:
+        while self._registry.connections() and (left := until - time.monotonic()) > 0:
             self._link.poll(left)
             with self._lock:
                 self._listen()

@@ -56,7 +56,7 @@ class NetworkSocket(ClientSocket):
         self.descriptor = int(self._socket.getsockopt(zmq.FD))
 
     def listen(self, endpoint: str, key: ServerKey | None) -> str:
-        """Bind, and return the endpoint that came of it; with a key only for peers that the gate lets in.
+        """Bind, and return the endpoint that came of it; with a key only for peers that the authenticator lets in.
 
         Raises ChannelError or UsageError.
         """

@@ -74,7 +74,7 @@ class Handlers:
 
     def __init__(self, state: DaemonState, server: Server, adoption: Adoption) -> None:
         self._state, self._server, self._adoption = state, server, adoption
-        self._acceptance = Admission(state)
+        self._admission = Admission(state)
         self._explanations = WeakSet[Explanation]()
 
     def handle(self, asked: Asked, now: float) -> Answer | None:
@@ -118,7 +118,7 @@ class Handlers:
             case Rerun():
                 return self._rerun(asked.request)
             case Resume():
-                job = resume(self._state, self._known(asked.request.id), asked.request, self._acceptance.named)
+                job = resume(self._state, self._known(asked.request.id), asked.request, self._admission.named)
                 return Submitted(id=job.id, job=status_of(self._state.jobs.job(job.id)))
             case Extend():
                 extend(self._state, self._known(asked.request.id), asked.request)
@@ -168,26 +168,26 @@ class Handlers:
         )
 
     def _submit(self, request: Submit) -> Submitted:
-        known = self._acceptance.known(request.job.token)
+        known = self._admission.known(request.job.token)
         if known is not None:  # whatever is wrong by now, this one was taken
             return Submitted(id=known, job=status_of(self._state.jobs.job(known)))
         host = self._host_for_new()
         if any(earlier not in self._state.jobs.known for earlier in (*request.job.after, *request.job.after_any)):
             self._adoption.scan()
-        job = self._state.jobs.job(self._acceptance.accept(request.job, host))
+        job = self._state.jobs.job(self._admission.accept(request.job, host))
         return Submitted(id=job.id, job=status_of(job))
 
     def _rerun(self, request: Rerun) -> Submitted:
-        known = self._acceptance.known(request.token)
+        known = self._admission.known(request.token)
         job = self._state.jobs.job(
-            known or self._acceptance.again(self._known(request.id), request, self._host_for_new())
+            known or self._admission.again(self._known(request.id), request, self._host_for_new())
         )
         return Submitted(id=job.id, job=status_of(job))
 
     def _edit(self, request: Edit) -> Done:
         jobs = [self._known(job_id) for job_id in dict.fromkeys(request.ids)]
         host = None if request.change.command is msgspec.UNSET else self._host_for_new()
-        self._acceptance.edit(jobs, request.change, host)
+        self._admission.edit(jobs, request.change, host)
         return Done(report=tuple(f"{job_id} is changed" for job_id in request.ids))
 
     def _host_for_new(self) -> Inventory:

@@ -79,11 +79,11 @@ class Loop:
         state: DaemonState,
         server: Server,
         signals: Signals,
-        sentry: DeviceMonitor,
+        monitor: DeviceMonitor,
         notifier: Notifier,
         is_own: Callable[[], bool],
     ) -> None:
-        self._state, self._server, self._sentry = state, server, sentry
+        self._state, self._server, self._monitor = state, server, monitor
         self._notifier, self._is_own = notifier, is_own
         self._signals = signals
         self._adoption = Adoption(state)
@@ -112,7 +112,7 @@ class Loop:
             "save_and_answer": self._save_and_answer,
             "reap": self._reap,
             "watch": self._watch,
-            "devices": self._sentry.poll,
+            "devices": self._monitor.poll,
             "schedule": self._queue.run_pass,
             "save_and_act": self._save_and_act,
             "deliver": self._deliver,
@@ -126,7 +126,7 @@ class Loop:
                 self._guarded(name, step)
             self._sleep()
         self._notifier.stopping()
-        self._guarded("keep", lambda _now: self._sentry.keep())
+        self._guarded("keep", lambda _now: self._monitor.keep())
         self._save_and_act(time.monotonic())
         self._answer_waiting(time.monotonic())
         self._state.remove_left_sockets()
@@ -225,7 +225,7 @@ class Loop:
             self._state.waiting.due(),
             self._queue.due(),
             self._adoption.due(),
-            self._sentry.due(),
+            self._monitor.due(),
             self._deliveries.due(),
         )
         until = min([now + _LONGEST_SLEEP_S, *(moment for moment in moments if moment is not None)])

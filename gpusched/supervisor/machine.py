@@ -161,7 +161,7 @@ class Machine:
         else:
             run.ran_s = None if run.started is None else event.now - run.started
             if run.state is ReplicaState.RUNNING:
-                run.doom = _reason(event)
+                run.pending_exit = _reason(event)
                 self._ask(run, Cause.LEFT, event.now)
 
     def _gone(self, run: ReplicaRun, cause: Cause, reason: ExitReason, now: float, *, final: bool = False) -> None:
@@ -171,7 +171,7 @@ class Machine:
             ran_s = now - run.started if run.ran_s is None else run.ran_s  # the grace of what it left is no proof
             run.row = row_after(self._spec.backoff, run.row, ran_s)
         if run.state is ReplicaState.STOPPING:
-            reason = run.doom or self._stopped(reason)
+            reason = run.pending_exit or self._stopped(reason)
         if reason.kind in MEMORY_KINDS:
             run.walls += 1
         rule = Restart(policy="never") if self._spec.attached else self._spec.restart.get(run.role, Restart())
@@ -194,7 +194,7 @@ class Machine:
 
     def _leave(self, run: ReplicaRun, after: ReplicaState, cause: Cause, reason: ExitReason, now: float) -> None:
         run.exit, run.kill_at, run.started, run.ran_s = reason, None, None, None
-        run.doom = run.warning = None
+        run.pending_exit = run.warning = None
         self._move(run, after, cause, now)
         run.pid = None
 
@@ -208,12 +208,12 @@ class Machine:
             here = ReplicaState.RUNNING
             self._record(Transition(now=now, subject=run.name, before=here, after=here, pid=run.pid, message=message))
         if order.restart:
-            run.doom = ExitReason(kind="overrun", message=order.message)
+            run.pending_exit = ExitReason(kind="overrun", message=order.message)
             self._ask(run, Cause.OVERRUN, now)
 
     def _stop(self, run: ReplicaRun, now: float) -> None:
         if run.state is ReplicaState.STOPPING:
-            run.doom = None
+            run.pending_exit = None
         elif run.state in (ReplicaState.PENDING, ReplicaState.BACKOFF):
             run.retry_at = None
             self._leave(run, ReplicaState.EXITED, Cause.STOP, ExitReason(kind="stopped"), now)

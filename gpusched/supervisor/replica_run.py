@@ -22,9 +22,9 @@ class ReplicaRun(msgspec.Struct, kw_only=True):
     """What the machine knows of one replica. Times in seconds of the events' clock.
 
     `restarts` counts all of them, `row` those in a row, `walls` its ends for want of memory; `exit` is why the latest
-    process ended, None while one runs. `ran_s`: how long the latest ran that has ended and left others. `doom` is why
-    it is being stopped though the job goes on, or how its process has ended that left others. `warning`: what ails it,
-    and what to do about it.
+    process ended, None while one runs. `ran_s`: how long the latest ran that has ended and left others. `pending_exit`:
+    why it is being stopped though the job goes on, or how its process has ended that left others. `warning`: what ails
+    it, and what to do about it.
     """
 
     name: str
@@ -40,7 +40,7 @@ class ReplicaRun(msgspec.Struct, kw_only=True):
     retry_at: float | None = None
     kill_at: float | None = None
     exit: ExitReason | None = None
-    doom: ExitReason | None = None
+    pending_exit: ExitReason | None = None
     warning: str | None = None
 
 

@@ -154,7 +154,7 @@ def test_a_lost_connection_ends_the_questions_whose_answers_may_be_lost(endpoint
         question = actor.ask(one(1))
         assert learner.get(timeout=PATIENCE_S) is not None
         with learner._loop._lock:
-            learner._loop._roster.lost(learner._loop._roster.connections()[0])
+            learner._loop._registry.lost(learner._loop._registry.connections()[0])
         assert question is not None
         assert question.wait(timeout=PATIENCE_S) is None
         assert question.over

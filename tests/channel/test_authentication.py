@@ -165,7 +165,7 @@ def test_without_its_thread_the_gate_lets_nobody_in(
     before.greet("actor.1@lab")
     before.hear("welcome")
     monkeypatch.setattr(AllowList, "name_of", fail)
-    wait_until(lambda: "the gate's thread ended" in caplog.text)
+    wait_until(lambda: "the authenticator's thread ended" in caplog.text)
     monkeypatch.undo()
     after = dealer(network(learner), key)
     after.greet("actor.2@lab")
@@ -237,9 +237,9 @@ def test_a_route_that_was_anothers_is_of_no_use_with_another_key(
                 assert peer.poll(1000 * int(PATIENCE_S))
                 answer = msgspec.msgpack.decode(peer.recv_multipart()[0])[0]
             assert answer == said
-            assert isinstance(learner._gate, ZapAuthenticator)
+            assert isinstance(learner._authenticator, ZapAuthenticator)
             peer.close(0)
-            wait_until(lambda: len(learner._gate._connections) == 0)
+            wait_until(lambda: len(learner._authenticator._connections) == 0)
     finally:
         context.destroy(linger=0)
 
@@ -316,4 +316,4 @@ def test_nothing_that_is_logged_holds_a_secret(
     wait_until(lambda: turned_away(caplog))
     peer.socket.close(0)
     assert key.secret not in caplog.text
-    assert key.secret not in repr((key, learner, learner._gate))
+    assert key.secret not in repr((key, learner, learner._authenticator))

@@ -32,13 +32,13 @@ def learner(endpoint: str, keys: Path) -> Iterator[Learner]:
 def test_who_says_the_first_word_after_the_key_was_revoked_is_put_out(
     learner: Learner, keys: Path, dealer: MakeDealer, wait_until: WaitUntil
 ) -> None:
-    assert learner._gate is not None
-    gate, key = learner._gate, read_join_key(keys / "lab.key")
+    assert learner._authenticator is not None
+    authenticator, key = learner._authenticator, read_join_key(keys / "lab.key")
     peer = dealer(network(learner), key)
-    wait_until(lambda: gate.lets_in(key.public))
-    [connection] = gate._connections._by_descriptor.values()
+    wait_until(lambda: authenticator.lets_in(key.public))
+    [connection] = authenticator._connections._by_descriptor.values()
     revoke(keys, "lab")
-    wait_until(lambda: not gate.lets_in(key.public))
+    wait_until(lambda: not authenticator.lets_in(key.public))
     assert not connection.shut, "it may be anybody's"
     peer.greet("actor.0@lab")
     wait_until(lambda: connection.shut)

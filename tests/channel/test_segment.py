@@ -388,8 +388,8 @@ def test_a_lost_connection_loses_no_segment_and_mixes_no_batch(endpoint: str, wa
                 kept.clear()
             if value % 10 == 5:
                 with learner._loop._lock:
-                    for peer in learner._loop._roster.connections():
-                        learner._loop._roster.lost(peer)
+                    for peer in learner._loop._registry.connections():
+                        learner._loop._registry.lost(peer)
             assert all(whole(batch, number) for number, batch in kept)
         kept.clear()
         wait_until(lambda: segments(actor)[1] == 0, "all came back")

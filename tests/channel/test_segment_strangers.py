@@ -226,7 +226,7 @@ def test_who_missed_weights_that_are_replaced_gets_the_newest(learner: Learner, 
     learner.publish({"w": np.zeros(100_000, np.uint8)})
     assert stranger.hear("weights")[1] == 1
     with learner._loop._lock:
-        learner._loop._roster.connections()[0].offered.clear()  # as after a long silence
+        learner._loop._registry.connections()[0].offered.clear()  # as after a long silence
     learner.publish({"w": np.ones(100_000, np.uint8)})
     assert stranger.hear("weights")[1] == 2
     stranger.say(msgspec.msgpack.encode(["got-weights", 1, False]))
@@ -263,7 +263,7 @@ def test_who_answers_no_offer_gets_a_bounded_number_of_them_and_then_the_newest(
     for version in range(1, most + 3):
         learner.publish({"w": np.full(100_000, version, np.uint8)})
     assert [stranger.hear("weights")[1] for _ in range(most)] == [*range(1, most + 1)]
-    assert len(learner._loop._roster.connections()[0].offered) == most
+    assert len(learner._loop._registry.connections()[0].offered) == most
     stranger.say(msgspec.msgpack.encode(["got-weights", most, True]))
     assert stranger.hear("weights")[1] == most + 2
 

@@ -51,7 +51,7 @@ class Looking(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.shelf = WeightsSegmentPool()
+        self.pool = WeightsSegmentPool()
         self.version = 0
         self.newest: WeightsSegment | None = None
         self.looks: dict[tuple[Owner, int], WeightsSegment] = {}
@@ -59,14 +59,14 @@ class Looking(RuleBasedStateMachine):
 
     @rule(size=sizes, to=st.sets(owners))
     def publish(self, size: int, to: set[Owner]) -> None:
-        segment = self.shelf.take(size)
+        segment = self.pool.take(size)
         if segment is None:
             segment = of_size(size)
         assert segment.segment.size == size
         assert segment is not self.newest
         assert segment not in self.looks.values()
         assert segment not in self.silent
-        self.shelf.put(segment)
+        self.pool.put(segment)
         self.newest, self.version = segment, self.version + 1
         for owner in to:
             self.tell(owner)
@@ -74,25 +74,25 @@ class Looking(RuleBasedStateMachine):
     @rule(owner=owners)
     def tell(self, owner: Owner) -> None:
         if self.newest is not None:
-            self.shelf.lend(self.newest, self.version, owner)
+            self.pool.lend(self.newest, self.version, owner)
             self.looks[owner, self.version] = self.newest
 
     @rule(data=st.data(), owner=owners)
-    def let_go(self, data: st.DataObject, owner: Owner) -> None:
+    def give_back(self, data: st.DataObject, owner: Owner) -> None:
         mine = [version for whose, version in self.looks if whose == owner]
         versions = data.draw(st.sets(st.sampled_from(mine))) if mine else set[int]()
         for version in versions:
             del self.looks[owner, version]
-        self.shelf.give_back(owner, [*versions, 1 << 40])
+        self.pool.give_back(owner, [*versions, 1 << 40])
 
     @rule(owner=owners)
     def says_hello_again(self, owner: Owner) -> None:
-        self.shelf.retire(owner)
+        self.pool.retire(owner)
         self._lose({owner})
 
     @rule(near=st.sets(owners))
     def only_these_are_heard_of(self, near: set[Owner]) -> None:
-        self.shelf.retire_all_but(near)
+        self.pool.retire_all_but(near)
         self._lose(set(OWNERS) - near)
 
     def _lose(self, owners: set[Owner]) -> None:
@@ -100,7 +100,7 @@ class Looking(RuleBasedStateMachine):
             self.silent.append(self.looks.pop(look))
 
     def teardown(self) -> None:
-        self.shelf.clear()
+        self.pool.clear()
 
 
 TestLooking = Looking.TestCase
@@ -146,8 +146,8 @@ def test_weights_that_are_kept_stay_as_they_were_whatever_happens_to_the_connect
                 kept = dice.sample(kept, len(kept) // 2)
             if dice.random() < 0.1:
                 with learner._loop._lock:
-                    for peer in learner._loop._roster.connections():
-                        learner._loop._roster.lost(peer)
+                    for peer in learner._loop._registry.connections():
+                        learner._loop._registry.lost(peer)
             assert all(whole(weights, value) for value, weights in kept)
 
 
@@ -176,16 +176,16 @@ def test_large_weights_are_not_kept_for_later(endpoint: str, monkeypatch: pytest
 def test_versions_that_an_actor_has_let_go_are_told_until_they_were_heard() -> None:
     views, segment = Views(), of_size(SIZE)
     looks = [views.take(segment.segment, version) for version in range(MAX_RETURNED + 2)]
-    assert views.let_go() == ()
+    assert views.unused() == ()
     del looks[:2]
-    assert sorted(views.let_go()) == sorted(views.let_go()) == [0, 1]
+    assert sorted(views.unused()) == sorted(views.unused()) == [0, 1]
     views.acknowledged()
     looks.clear()
-    assert len(views.let_go()) == MAX_RETURNED
+    assert len(views.unused()) == MAX_RETURNED
     last = views.take(segment.segment, 99)
     views.begin(same=True)
     del last
-    assert views.let_go() == (), "the learner counts on nothing from before"
+    assert views.unused() == (), "the learner counts on nothing from before"
 
 
 def test_what_a_silent_actor_may_look_at_is_given_up(endpoint: str, wait_until: WaitUntil) -> None:
@@ -197,7 +197,7 @@ def test_what_a_silent_actor_may_look_at_is_given_up(endpoint: str, wait_until: 
 
         def lent_to(name: str) -> int:
             with learner._loop._lock:
-                return sum(owner[0] == name for looks in learner._loop._shelf._lent.values() for owner, _ in looks)
+                return sum(owner[0] == name for looks in learner._loop._pool._lent.values() for owner, _ in looks)
 
         learner.publish(big(1))
         kept = one.weights()
@@ -213,9 +213,9 @@ def test_nothing_is_kept_for_an_actor_that_has_gone_before_it_was_welcomed(endpo
     with Learner(endpoint) as learner:
         learner.publish(big(1))
         with learner._loop._lock:
-            token = learner._loop._roster._host
+            token = learner._loop._registry._host
             learner._loop._welcome(b"gone", Hello(PROTOCOL, "a", 0, "nonce", 1, "", 0, token), 0.0)
-            (peer,) = learner._loop._roster._by_name.values()
+            (peer,) = learner._loop._registry._by_name.values()
         assert (peer.route, peer.offered) == (None, {})
 
 
@@ -278,9 +278,9 @@ def test_a_version_that_came_twice_is_let_go_with_the_last_look_at_it() -> None:
     views, segment = Views(), of_size(SIZE)
     looks = [views.take(segment.segment, 5), views.take(segment.segment, 5)]
     del looks[1]
-    assert views.let_go() == ()
+    assert views.unused() == ()
     looks.clear()
-    assert views.let_go() == (5,)
+    assert views.unused() == (5,)
 
 
 def test_mappings_of_what_does_not_come_again_are_given_back() -> None:

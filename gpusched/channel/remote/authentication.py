@@ -68,7 +68,7 @@ class ZapAuthenticator:
     def open(self) -> None:
         """Begin, after the socket was bound."""
         self._read_events()  # where it listens is the first of them
-        self._thread = start_thread("gpusched-gate", self._run)
+        self._thread = start_thread("gpusched-authenticator", self._run)
 
     def lets_in(self, user: str) -> bool:
         """Return whether that key is good now. For any thread."""
@@ -103,7 +103,7 @@ class ZapAuthenticator:
                 if time.monotonic() >= self._check_at:
                     self._check()
         except Exception:  # noqa: BLE001 (whatever it is, no peer may come in then)
-            log.exception("no peer comes in from the network any more: the gate's thread ended")
+            log.exception("no peer comes in from the network any more: the authenticator's thread ended")
             self._connections.shut_all()
         finally:
             self._shut()

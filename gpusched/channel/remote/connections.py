@@ -43,7 +43,7 @@ class Connection(msgspec.Struct, eq=False, kw_only=True):
 
 
 class Connections:
-    """All of them. Only the gate's thread calls its methods, but for note_user(), which is for the learner's."""
+    """All of them. The authenticator's thread calls its methods, but for note_user(), which is for the learner's."""
 
     def __init__(self, limits: Limits) -> None:
         self._by_descriptor: dict[int, Connection] = {}
@@ -58,7 +58,7 @@ class Connections:
         """Let connections that are accepted from now on be silent to libzmq until accepted() has seen them.
 
         They inherit that a little is not worth a wake-up (SO_RCVLOWAT). So a peer that is turned away in the handshake
-        is still there when this process asks for the address; and without a gate there is no handshake at all.
+        is still there when this process asks for the address; without an authenticator there is no handshake at all.
         """
         with suppress(OSError), socket.socket(fileno=os.dup(listening)) as door:
             door.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _FROZEN_BELOW)

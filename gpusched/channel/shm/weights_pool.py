@@ -151,7 +151,7 @@ class Views:
         self._in_use[id(reference)] = reference, version
         return block
 
-    def let_go(self) -> tuple[int, ...]:
+    def unused(self) -> tuple[int, ...]:
         """Return versions of which no array is left; the same and more until acknowledged() is called."""
         while self._left and len(self._released) < MAX_RETURNED:
             _, version = self._in_use.pop(id(self._left.popleft()), (None, None))
@@ -160,17 +160,17 @@ class Views:
         return tuple(self._released)
 
     def acknowledged(self) -> None:
-        """Forget what let_go() returned last: the learner has got it."""
+        """Forget what unused() returned last: the learner has got it."""
         self._released.clear()
 
     def begin(self, *, same: bool) -> None:
         """Begin with a learner that counts on nothing from before; `same`: its segments may still come."""
         if not same:
             self._mapped.clear()
-        self.never_let_go()
+        self.keep_for_good()
         self._released.clear()
 
-    def never_let_go(self) -> None:
+    def keep_for_good(self) -> None:
         """Let what is in use now stay as it is for ever."""
         self._in_use.clear()
 
@@ -188,7 +188,7 @@ _ALL: Final[weakref.WeakSet[Views]] = weakref.WeakSet()
 def _before_fork() -> None:
     """Let the child keep what it inherits: it cannot report when that lets go."""
     for views in _ALL:
-        views.never_let_go()
+        views.keep_for_good()
 
 
 os.register_at_fork(before=_before_fork)
