@@ -132,12 +132,12 @@ class Gpusched:
     def starts(self, now: float) -> list[int]:
         """Return what starts now."""
         leases = tuple(lease for _, mine in self.running.values() for lease in mine)
-        ground = MachineSnapshot(inventory=self._inventory, leases=leases)
+        snapshot = MachineSnapshot(inventory=self._inventory, leases=leases)
         began = time.process_time()
         decision = schedule(
             list(self.waiting.values()),
             [self._now_running(number, now) for number in self.running],
-            {None: ground},
+            {None: snapshot},
             {},
             self._settings,
             now,

@@ -56,7 +56,7 @@ __all__ = [
     "Undelivered",
 ]
 
-PROTOCOL: Final = 13
+PROTOCOL: Final = 14
 MAX_MESSAGE: Final = 8 << 20
 """Bytes of one message: an environment may have 2 MiB (ARG_MAX), and `Jobs` of thousands of replicas some more."""
 

@@ -121,11 +121,11 @@ class Queue:
         waiting = list(offered(self._state, waiting, blocked, _OFFERED))
         running = self._running()  # before the locks: it reads files of the jobs
         limits = limits_of(self._state.jobs)
-        with self._grounds(waiting, host) as (grounds, directories):
+        with self._snapshots(waiting, host) as (snapshots, directories):
             decision = schedule(
                 waiting,
                 running,
-                grounds,
+                snapshots,
                 blocked,
                 self._state.settings,
                 time.time(),
@@ -134,7 +134,7 @@ class Queue:
             )
             self._state.why = _with_arrays(waiting, decision.why)
             live = (job for job in self._state.jobs.live.values() if job.state is not JobState.QUEUED)
-            self._state.queue_seen = QueueSnapshot(tuple(waiting), tuple(live), grounds, blocked, time.time(), limits)
+            self._state.queue_seen = QueueSnapshot(tuple(waiting), tuple(live), snapshots, blocked, time.time(), limits)
             self._note_faults(decision.faults, waiting)
             jobs = {job.id: job for job in waiting}
             for head, expected in decision.promised.items():
@@ -218,12 +218,12 @@ class Queue:
         return None
 
     @contextmanager
-    def _grounds(
+    def _snapshots(
         self, waiting: list[Job], host: Inventory | None
     ) -> Iterator[tuple[Mapping[str | None, MachineSnapshot], Mapping[bool, LeaseDirectory]]]:
         """Give what to plan on, under the locks for planning. Raises HostFault if another process holds one."""
         machines = {job.submission.machine for job in waiting if job.submission}
-        grounds: dict[str | None, MachineSnapshot] = {}
+        snapshots: dict[str | None, MachineSnapshot] = {}
         directories: dict[bool, LeaseDirectory] = {}
         known = self._state.jobs.held()
         with ExitStack() as locks:
@@ -232,14 +232,14 @@ class Queue:
                 locks.enter_context(directories[simulated].locked(patience_s=0))
             if host is not None and False in directories:  # else all jobs of this host were cancelled just now
                 leases = current_leases(directories[False], host, lambda _: known)
-                grounds[None] = MachineSnapshot(inventory=host, leases=leases, began=began)
+                snapshots[None] = MachineSnapshot(inventory=host, leases=leases, began=began)
             described = directories[True].read() if True in directories else ()
             for machine in machines - {None}:
                 with suppress(GpuschedError):  # its jobs are blocked, each with the reason
                     inventory, saved = self._state.devices.machine(str(machine))
                     leases = with_known(described, known, inventory)
-                    grounds[machine] = MachineSnapshot(inventory=inventory, leases=(*saved, *leases))
-            yield grounds, directories
+                    snapshots[machine] = MachineSnapshot(inventory=inventory, leases=(*saved, *leases))
+            yield snapshots, directories
 
     def _running(self) -> list[Running]:
         now = time.time()

@@ -27,7 +27,7 @@ __all__ = [
 
 _MOST_NAMED: Final = 4
 _HARMFUL: Final = {HEAT, HARDWARE_SLOWDOWN, POWER_BRAKE}
-_CURES: Final = (
+_FIXES: Final = (
     ("do not match", "sudo reboot"),
     ("not loaded", "sudo modprobe nvidia"),
     ("no permission", 'sudo usermod -aG video "$USER"  # and log in again; who may: ls -l /dev/nvidia*'),
@@ -44,12 +44,12 @@ def check_driver(facts: DeviceFacts) -> Finding:
     on_bus = f"{number(facts.on_bus, 'NVIDIA device')} on the PCI bus"
     if inventory.problem is not None:
         harmless = inventory.source == "cpu" and not facts.on_bus
-        cure = next((cure for text, cure in _CURES if text in inventory.problem), "nvidia-smi")
+        fix = next((fix for text, fix in _FIXES if text in inventory.problem), "nvidia-smi")
         found = f"{inventory.problem} ({halves})" if differ else inventory.problem
-        return warning("driver", found, cure) if harmless else error("driver", found, cure)
+        return warning("driver", found, fix) if harmless else error("driver", found, fix)
     if not inventory.devices and facts.on_bus:
-        cure = "sudo ubuntu-drivers install  # or as docs.nvidia.com/datacenter/tesla/driver-installation-guide has it"
-        return error("driver", f"{on_bus}, and no driver or library (libnvidia-ml.so.1) that shows it", cure)
+        fix = "sudo ubuntu-drivers install  # or as docs.nvidia.com/datacenter/tesla/driver-installation-guide has it"
+        return error("driver", f"{on_bus}, and no driver or library (libnvidia-ml.so.1) that shows it", fix)
     if not inventory.devices:
         return ok("driver", "no NVIDIA device on this host: jobs run on its CPUs")
     if differ:
@@ -69,8 +69,8 @@ def check_cuda_node(facts: DeviceFacts) -> Iterable[Finding]:
 def check_health(facts: DeviceFacts) -> Finding:
     """Are devices lost, drained, or silent?"""
     if facts.drained_problem is not None:
-        cure = "gpusched status  # it names the file: mend it, or move it away, and no device is drained"
-        return error("health", f"it is not known which devices are drained: {facts.drained_problem}", cure)
+        fix = "gpusched status  # it names the file: mend it, or move it away, and no device is drained"
+        return error("health", f"it is not known which devices are drained: {facts.drained_problem}", fix)
     ill = [device for device in _physical(facts) if device.health != "ok"]
     if not ill:
         return ok("health", "no device is lost or drained")
@@ -81,7 +81,7 @@ def check_health(facts: DeviceFacts) -> Finding:
         undrain = "; ".join(f"gpusched daemon undrain {label}" for label in drained)
         return error("health", found, f"{reset}; {undrain}  # when nothing runs there")
     silent = any("did not answer" in (device.problem or "") for device in ill)
-    return error("health", found, _CURES[-1][1] if silent else "sudo reboot")
+    return error("health", found, _FIXES[-1][1] if silent else "sudo reboot")
 
 
 def check_ecc(facts: DeviceFacts) -> Finding:
@@ -90,8 +90,8 @@ def check_ecc(facts: DeviceFacts) -> Finding:
     wrong = [device for device in counted if device.ecc_errors]
     if wrong:
         found = "; ".join(f"GPU {each.label}: {number(each.ecc_errors or 0, 'uncorrected error')}" for each in wrong)
-        cure = f"sudo nvidia-smi --gpu-reset -i {_labels(wrong)}  # when nothing runs there"
-        return error("ecc", f"{found} since the driver was loaded", cure)
+        fix = f"sudo nvidia-smi --gpu-reset -i {_labels(wrong)}  # when nothing runs there"
+        return error("ecc", f"{found} since the driver was loaded", fix)
     known = "no uncorrected memory errors" if counted else "no device counts memory errors (ECC)"
     return ok("ecc", known)
 
@@ -115,8 +115,8 @@ def check_persistence(facts: DeviceFacts) -> Finding:
     off = [each for each in _physical(facts) if each.persistence_mode is False]
     if off:
         found = f"{_named(off)}: off, so that the driver is set up again for each first process, which takes seconds"
-        cure = f"sudo systemctl enable --now nvidia-persistenced  # or: sudo nvidia-smi -i {_labels(off)} -pm 1"
-        return warning("persistence-mode", found, cure)
+        fix = f"sudo systemctl enable --now nvidia-persistenced  # or: sudo nvidia-smi -i {_labels(off)} -pm 1"
+        return warning("persistence-mode", found, fix)
     return ok("persistence-mode", "no device is set up again for each process")
 
 
@@ -126,8 +126,8 @@ def check_slowdown(facts: DeviceFacts) -> Finding:
     harmed = [device for device in slow if _HARMFUL.intersection(device.slowed_by or ())]
     if harmed:
         indices = _labels(harmed)
-        cure = f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {indices}  # then check cooling and power supply"
-        return warning("slowdown", f"slowed just now: {_slowed(harmed)}", cure)
+        fix = f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {indices}  # then check cooling and power supply"
+        return warning("slowdown", f"slowed just now: {_slowed(harmed)}", fix)
     if all(device.slowed_by is None for device in _physical(facts)):
         return ok("slowdown", "no device reports what slows it")
     return ok("slowdown", "no device is slowed by heat or for want of power" + (f"; {_slowed(slow)}" if slow else ""))
@@ -139,8 +139,8 @@ def check_mig(facts: DeviceFacts) -> Finding:
     empty = [each for each in _physical(facts) if each.mig_mode and each.index not in with_instances]
     if empty:
         indices = _labels(empty)
-        cure = f"sudo nvidia-smi mig -i {indices} -cgi 0 -C  # or off: sudo nvidia-smi -i {indices} -mig 0"
-        return warning("mig", f"{_named(empty)}: on, without an instance, so nothing can run there", cure)
+        fix = f"sudo nvidia-smi mig -i {indices} -cgi 0 -C  # or off: sudo nvidia-smi -i {indices} -mig 0"
+        return warning("mig", f"{_named(empty)}: on, without an instance, so nothing can run there", fix)
     instances = sum(each.mig_index is not None for each in facts.inventory.devices)
     return ok("mig", number(instances, "instance") if instances else "off, or there is none")
 
@@ -150,15 +150,15 @@ def check_visible_devices(facts: DeviceFacts) -> Finding:
     seen = facts.variables.get("CUDA_VISIBLE_DEVICES")
     if seen is None:
         return ok("visible-devices", "CUDA_VISIBLE_DEVICES is not set")
-    cure = "unset CUDA_VISIBLE_DEVICES  # to use some only: --gpus 0,2"
+    fix = "unset CUDA_VISIBLE_DEVICES  # to use some only: --gpus 0,2"
     visible = VisibleDevices(names=seen, by_bus=facts.variables.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID")
     try:
         left = restriction(facts.inventory, visible).line
     except UsageError as error:
-        return warning("visible-devices", str(error), cure)
+        return warning("visible-devices", str(error), fix)
     if not left:
         return ok("visible-devices", f"{visible.variable} names all devices")
-    return warning("visible-devices", f"{left} by plan, launch, run and join in this shell", cure)
+    return warning("visible-devices", f"{left} by plan, launch, run and join in this shell", fix)
 
 
 def check_mps(facts: DeviceFacts) -> Finding:

@@ -37,8 +37,8 @@ def check_state(facts: PlaceFacts) -> Finding:
         return error(name, f"{place.path}: other users may write there", f"chmod go-w {place.path}")
     if place.free_mib is not None and place.free_mib < _LITTLE_MIB:
         found = f"{place.path}: {format_mib(place.free_mib)} free, for logs and results"
-        cure = f"du -sh {place.path}/jobs/* | sort -h | tail  # and remove what is not needed"
-        return error(name, found, cure) if place.free_mib < _TOO_LITTLE_MIB else warning(name, found, cure)
+        fix = f"du -sh {place.path}/jobs/* | sort -h | tail  # and remove what is not needed"
+        return error(name, found, fix) if place.free_mib < _TOO_LITTLE_MIB else warning(name, found, fix)
     if place.filesystem in _NETWORK:
         found = f"{place.path} is on {place.filesystem}: locks and SQLite's journal are not safe between hosts there"
         return warning(name, found, "export GPUSCHED_STATE_DIR=/var/tmp/gpusched-$USER  # on a disk of this host")
@@ -87,8 +87,8 @@ def check_room(facts: KeptFacts) -> Finding:
         parts.append(f"{format_mib(facts.undeleted_mib)} of removed jobs are not deleted yet: {facts.removed}")
     if facts.old_jobs:
         parts.append(f"{facts.old_jobs} ended over 30 days ago, with {format_mib(facts.old_mib)}")
-    cure = 'gpusched prune --older 30d --keep-results  # or by itself: keep_jobs = "30d" in the configuration'
-    return ok("room", "; ".join(parts), cure if facts.old_jobs and not facts.removes_jobs else "")
+    fix = 'gpusched prune --older 30d --keep-results  # or by itself: keep_jobs = "30d" in the configuration'
+    return ok("room", "; ".join(parts), fix if facts.old_jobs and not facts.removes_jobs else "")
 
 
 def check_logs(facts: KeptFacts) -> Finding:
@@ -99,11 +99,9 @@ def check_logs(facts: KeptFacts) -> Finding:
         return ok("logs", f"no log was cut; {cap}{kept}")
     named = ", ".join(f"{name} ({format_mib(mib)})" for name, mib in facts.cut)
     more = f" and {facts.cut_logs - len(facts.cut)} more" if facts.cut_logs > len(facts.cut) else ""
-    cure = (
-        f'log_cap = "{2 * facts.log_cap_mib}MiB"  # in the configuration, for later jobs' if facts.log_cap_mib else ""
-    )
+    fix = f'log_cap = "{2 * facts.log_cap_mib}MiB"  # in the configuration, for later jobs' if facts.log_cap_mib else ""
     found = f"{number(facts.cut_logs, 'log')} cut in the middle: {named}{more}; {cap}{kept}"
-    return ok("logs", found, cure)
+    return ok("logs", found, fix)
 
 
 def check_daemon(facts: DaemonFacts) -> Iterable[Finding]:
@@ -113,7 +111,7 @@ def check_daemon(facts: DaemonFacts) -> Iterable[Finding]:
         return
     who = f"process {facts.pid}"
     if facts.silence is not None:
-        yield error("daemon", facts.silence, facts.silence_cure or "gpusched daemon stop --kill; gpusched daemon start")
+        yield error("daemon", facts.silence, facts.silence_fix or "gpusched daemon stop --kill; gpusched daemon start")
     elif facts.daemon_version != facts.version:
         found = f"{who} is gpusched {facts.daemon_version}, and this is {facts.version}"
         yield warning("daemon", found, "gpusched daemon stop; gpusched daemon start  # jobs go on")

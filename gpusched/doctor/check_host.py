@@ -22,8 +22,8 @@ def check_memory(facts: HostFacts) -> Finding:
     if facts.memory_limit_mib >= _MEMORY_MIB:
         return ok("memory-limit", found)
     found += f"; {_PROCESSES} processes with TensorFlow take about {format_mib(_MEMORY_MIB)}"
-    cure = f"docker run --memory {_MEMORY_MIB // 1000}g ...  # or fewer processes: --procs 8"
-    return warning("memory-limit", found, cure)
+    fix = f"docker run --memory {_MEMORY_MIB // 1000}g ...  # or fewer processes: --procs 8"
+    return warning("memory-limit", found, fix)
 
 
 def check_processes(facts: HostFacts) -> Finding:
@@ -50,6 +50,6 @@ def check_open_files(facts: HostFacts) -> Finding:
     found += f"; a learner of {_PROCESSES - 1} actors may have some hundreds"
     allowed = facts.open_files_hard is None or facts.open_files_hard >= _OPEN_FILES
     most = _OPEN_FILES if allowed else facts.open_files_hard
-    cure = f"ulimit -n {most}  # for good: nofile in /etc/security/limits.conf"
+    fix = f"ulimit -n {most}  # for good: nofile in /etc/security/limits.conf"
     report = error if facts.open_files < _LEAST_OPEN_FILES else warning
-    return report("open-files", found, cure)
+    return report("open-files", found, fix)

@@ -55,8 +55,8 @@ def check_tensorflow(facts: SoftwareFacts, devices: DeviceFacts) -> Finding:
     if not devices.inventory.devices:
         return ok("tensorflow", found)
     if whole is None:
-        cure = "pip uninstall -y tensorflow-cpu; pip install '.[cuda]'  # in gpusched's source folder"
-        return warning("tensorflow", f"{found} knows no GPU, and this host has some", cure)
+        fix = "pip uninstall -y tensorflow-cpu; pip install '.[cuda]'  # in gpusched's source folder"
+        return warning("tensorflow", f"{found} knows no GPU, and this host has some", fix)
     if "nvidia-cudnn-cu12" not in facts.installed:
         found += " without NVIDIA's libraries from pip: it sees a GPU only if the host has those of its version"
         return warning("tensorflow", found, "pip install 'tensorflow[and-cuda]'")
@@ -70,8 +70,8 @@ def check_torch(facts: SoftwareFacts, devices: DeviceFacts) -> Finding:
         return ok("torch", "not installed")
     names = {device.name for device in devices.inventory.devices}
     if names and version.endswith("+cpu"):
-        cure = "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126"
-        return warning("torch", f"torch {version} knows no GPU, and this host has some", cure)
+        fix = "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126"
+        return warning("torch", f"torch {version} knows no GPU, and this host has some", fix)
     if any("V100" in name for name in names) and _release(version) >= _TORCH_WITHOUT_VOLTA and "cu126" not in version:
         found = f"torch {version}: builds from 2.8 on for CUDA 12.8 and newer do not run on a V100"
         return warning("torch", found, "pip install torch --index-url https://download.pytorch.org/whl/cu126")
@@ -99,8 +99,8 @@ def check_hook(trouble: str) -> Finding:
     if not trouble:
         return ok("import-hook", "an interpreter that is started as a replica's has it")
     found = f"scripts that do not call limit_memory() keep to no limit: {trouble}"
-    cure = f"PYTHONPATH={HOOK_DIRECTORY} python -v -c '' 2>&1 | grep -i sitecustomize  # what stands in its way"
-    return error("import-hook", found, cure)
+    fix = f"PYTHONPATH={HOOK_DIRECTORY} python -v -c '' 2>&1 | grep -i sitecustomize  # what stands in its way"
+    return error("import-hook", found, fix)
 
 
 def _release(version: str) -> tuple[int, ...]:

@@ -181,7 +181,7 @@ def _daemon(settings: Settings) -> DaemonFacts:
         with Client(settings) as client:
             pong = client.ask(Ping(), patience_s=_DAEMON_S)
     except NoDaemon as error:
-        return DaemonFacts(**about, silence=error.message, silence_cure=error.hint)
+        return DaemonFacts(**about, silence=error.message, silence_fix=error.hint)
     if not isinstance(pong, Pong):
         return DaemonFacts(**about, silence="it does not answer what it was asked")
     return DaemonFacts(

@@ -37,22 +37,22 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     check: str
     state: Literal["ok", "warning", "error"]
     found: str
-    fix: str = msgspec.field(default="", name="cure")
+    fix: str = ""
 
 
-def ok(check: str, found: str, cure: str = "") -> Finding:
-    """Return that nothing is to be done; `cure` may be how to have it otherwise."""
-    return Finding(check=check, state="ok", found=found, fix=cure)
+def ok(check: str, found: str, fix: str = "") -> Finding:
+    """Return that nothing is to be done; `fix` may be how to have it otherwise."""
+    return Finding(check=check, state="ok", found=found, fix=fix)
 
 
-def warning(check: str, found: str, cure: str) -> Finding:
+def warning(check: str, found: str, fix: str) -> Finding:
     """Return what may surprise, slow down or fail later."""
-    return Finding(check=check, state="warning", found=found, fix=cure)
+    return Finding(check=check, state="warning", found=found, fix=fix)
 
 
-def error(check: str, found: str, cure: str) -> Finding:
+def error(check: str, found: str, fix: str) -> Finding:
     """Return what keeps jobs from running, or harms them."""
-    return Finding(check=check, state="error", found=found, fix=cure)
+    return Finding(check=check, state="error", found=found, fix=fix)
 
 
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,7 +144,7 @@ class DaemonFacts(msgspec.Struct, frozen=True, kw_only=True):
     is_root: bool
     pid: int | None = None
     silence: str | None = None
-    silence_cure: str = ""
+    silence_fix: str = ""
     daemon_version: str = ""
     problems: tuple[str, ...] = ()
     undelivered: Undelivered | None = None

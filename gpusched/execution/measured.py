@@ -29,7 +29,7 @@ from gpusched.model.footprint import (
 from gpusched.model.job import CommandRequest, Submission
 from gpusched.model.plan import RoleRequest
 from gpusched.model.workload import Memory
-from gpusched.planner.capacity import budgets
+from gpusched.planner.capacity import device_capacities
 from gpusched.planner.command import ROLE
 from gpusched.settings import Settings
 from gpusched.units import number
@@ -114,9 +114,9 @@ def _models(submission: Submission, inventory: Inventory, settings: Settings) ->
     except (NeverFits, UsageError, HostFault):
         return {}
     models: dict[str, int] = {}
-    for budget in budgets(inventory, (), settings.headroom, only):
-        if name := budget.device.name:
-            models[name] = max(budget.idle_mib, models.get(name, 0))
+    for capacity in device_capacities(inventory, (), settings.headroom, only):
+        if name := capacity.device.name:
+            models[name] = max(capacity.idle_mib, models.get(name, 0))
     return dict(sorted(models.items()))
 
 

@@ -75,15 +75,15 @@ def plan_for(
     return plan(request_of(submission), inventory, leases, rules, submission.maximise)
 
 
-def is_feasible(submission: Submission, grounds: Sequence[DeviceCapacity], settings: Settings) -> bool:
+def is_feasible(submission: Submission, capacities: Sequence[DeviceCapacity], settings: Settings) -> bool:
     """Return whether `plan_for` would find a plan on these devices, which are those it may use.
 
     Memory that becomes free never turns a yes into a no. Raises UsageError as `plan_for` does.
     """
     if submission.command is not None:
-        return command_fits(submission.command, grounds, settings.context_mib)
+        return command_fits(submission.command, capacities, settings.context_mib)
     policy, _ = policy_and_growth(submission.policy, submission.grow)
-    return request_fits(request_of(submission), grounds, settings.context_mib, policy)
+    return request_fits(request_of(submission), capacities, settings.context_mib, policy)
 
 
 def on_single_devices(submission: Submission) -> tuple[Submission, int | None]:
@@ -97,23 +97,23 @@ def on_single_devices(submission: Submission) -> tuple[Submission, int | None]:
     return replace(submission, command=replace(submission.command, devices=1)) if number > 1 else submission, number
 
 
-def mib_lacking(submission: Submission, budget: DeviceCapacity, settings: Settings) -> int | None:
+def mib_lacking(submission: Submission, capacity: DeviceCapacity, settings: Settings) -> int | None:
     """Return how many MiB of a device must become free for a command to have room there; None: all that it has."""
     if submission.command is None:
         return None
     single = replace(submission.command, devices=1) if submission.command.devices else submission.command
-    return lacking_mib(single, budget, settings.context_mib)
+    return lacking_mib(single, capacity, settings.context_mib)
 
 
-def could_be_on(submission: Submission, budget: DeviceCapacity, settings: Settings) -> bool:
+def could_be_on(submission: Submission, capacity: DeviceCapacity, settings: Settings) -> bool:
     """Return whether any part of the job could be on this device if the device were idle."""
     if submission.command is not None:
-        return could_use(submission.command, budget, settings.context_mib)
-    idle = budget.idle_mib
+        return could_use(submission.command, capacity, settings.context_mib)
+    idle = capacity.idle_mib
     return any(
         role.memory.min_mib + role.context_or(settings.context_mib) <= idle
         if role.memory is not None
-        else role.on_device and could_use(_command_like(role), budget, settings.context_mib)
+        else role.on_device and could_use(_command_like(role), capacity, settings.context_mib)
         for role in request_of(submission).roles
         if role.count
     )

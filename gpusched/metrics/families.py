@@ -12,7 +12,7 @@ from gpusched.execution.snapshot import Snapshot
 from gpusched.model.device import Device
 from gpusched.model.lease import Holder, Lease
 from gpusched.model.status import JOB_TERMINAL, REPLICA_TERMINAL, JobState, JobStatus, ReplicaStatus, waited_s
-from gpusched.planner.capacity import budgets
+from gpusched.planner.capacity import device_capacities
 from gpusched.probe.drained import drained_by
 
 __all__ = ["MOST_JOBS", "MOST_REPLICAS", "Family", "families"]
@@ -91,7 +91,7 @@ def _of_devices(moment: Snapshot, headroom: int) -> Iterator[Family]:
         held[owner] = held.get(owner, 0.0) + lease.share_mib * _MIB
     text = "What jobs have been given of it, by user."
     yield Family("gpusched_device_memory_leased_bytes", text, ("uuid", "user"), list(held.items()))
-    capacities = budgets(inventory, moment.leases, headroom, None)
+    capacities = device_capacities(inventory, moment.leases, headroom, None)
     for name, text, mibs in (
         ("plannable", "What a job could get of it now.", [(one.device.uuid, one.plannable_mib) for one in capacities]),
         ("foreign", "What processes of no job use of it.", [(one.device.uuid, one.foreign_mib) for one in capacities]),

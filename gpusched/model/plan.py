@@ -12,7 +12,7 @@ __all__ = ["DevicePlan", "DeviceShare", "Plan", "Replica", "ReplicaSpec", "Reque
 class RoleRequest(msgspec.Struct, frozen=True, kw_only=True):
     """`count` replicas of a role, each with `memory` on one device, or with whole `devices`, or without a device.
 
-    `threads` None: their part of the CPUs, `least_threads` or more if there are enough. `light`: they hardly use one,
+    `threads` None: their part of the CPUs, `least_threads` or more if there are enough. `low_cpu`: they hardly use one,
     so the others share the CPUs as if these were not there. `usual`: a person has typed no number, so that of replicas
     that would have a device there is at most one for each CPU where there is none. `context_mib`: what one takes on a
     device before it allocates anything, None where that is not known of this role. `measured`: what its replicas used
@@ -25,7 +25,7 @@ class RoleRequest(msgspec.Struct, frozen=True, kw_only=True):
     devices: Devices | None = None
     threads: int | None = None
     least_threads: int = 1
-    light: bool = False
+    low_cpu: bool = False
     usual: bool = False
     context_mib: int | None = None
     measured: MeasuredUse | None = None

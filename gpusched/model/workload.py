@@ -73,9 +73,9 @@ class Restart(msgspec.Struct, frozen=True, kw_only=True):
 class Role(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of process. Its replicas get `memory` on one device, or whole `devices`; with neither they get none.
 
-    `threads` None: the plan decides, and gives `least_threads` or more if there are enough CPUs. `light`: another role
-    computes what this one needs, so that it hardly uses a CPU. `when` are settings of the workload's own, each with a
-    value: unless all of them have it, the job is without this role.
+    `threads` None: the plan decides, and gives `least_threads` or more if there are enough CPUs. `low_cpu`: another
+    role computes what this one needs, so that it hardly uses a CPU. `when` are settings of the workload's own, each
+    with a value: unless all of them have it, the job is without this role.
     """
 
     name: str
@@ -86,20 +86,20 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
     restart: Restart = Restart()
     threads: int | None = None
     least_threads: int = 1
-    light: bool = False
+    low_cpu: bool = False
     when: tuple[tuple[str, Setting], ...] = ()
 
     def under(self, settings: Mapping[str, object]) -> "Role | None":
         """Return the role as it is when the workload's settings are these, None if the job is then without it.
 
-        One that loses its device is light.
+        One that loses its device is low_cpu.
         """
         if not _hold(self.when, settings):
             return None
         if self.memory is None:
             return replace(self, when=())
         memory = self.memory.under(settings)
-        return replace(self, memory=memory, light=memory is None, when=())
+        return replace(self, memory=memory, low_cpu=memory is None, when=())
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):

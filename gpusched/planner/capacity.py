@@ -13,7 +13,7 @@ from gpusched.model.lease import Holder, Lease
 from gpusched.planner.problem import Bin
 from gpusched.units import portion
 
-__all__ = ["DeviceCapacity", "budgets", "excluded_devices"]
+__all__ = ["DeviceCapacity", "device_capacities", "excluded_devices"]
 
 _ONE_PROCESS = ("exclusive_process", "exclusive_thread")
 
@@ -77,10 +77,10 @@ class DeviceCapacity(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, foreign_mib=0, beyond_mib=0, leased_mib=0, foreign=(), taken=False)
 
 
-def budgets(
+def device_capacities(
     inventory: Inventory, leases: Sequence[Lease], headroom: int, only: frozenset[str] | None
 ) -> tuple[DeviceCapacity, ...]:
-    """Return the budget of each device that takes replicas; `headroom` in 1/10 000, `only` are uuids, None for all."""
+    """Return what each device that takes replicas has; `headroom` in 1/10 000, `only` are uuids, None for all."""
     held: dict[str, list[Lease]] = {}
     for lease in leases:
         held.setdefault(lease.device_uuid, []).append(lease)

@@ -15,7 +15,7 @@ from gpusched.model.job import CommandRequest
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan, Replica, Request, RoleRequest
 from gpusched.model.workload import Memory
-from gpusched.planner.capacity import DeviceCapacity, budgets, excluded_devices
+from gpusched.planner.capacity import DeviceCapacity, device_capacities, excluded_devices
 from gpusched.planner.explain import warnings
 from gpusched.planner.feasibility import Rules
 from gpusched.planner.holders import held_lines
@@ -45,48 +45,51 @@ def plan_command(
         raise UsageError("a command needs either GPUs, or memory, or a part of a GPU", "give exactly one of them")
     if need.devices != 0 and not inventory.devices:
         raise NeverFits(f"this host, {inventory.host}, has no GPU", "to run without one: --num-gpus 0")
-    grounds, context_mib = budgets(inventory, leases, rules.headroom, rules.only), need.context_or(rules.context_mib)
+    capacities, context_mib = (
+        device_capacities(inventory, leases, rules.headroom, rules.only),
+        need.context_or(rules.context_mib),
+    )
     excluded = (*rules.notes, *excluded_devices(inventory, rules.only))
-    if unmeasured and grounds:
+    if unmeasured and capacities:
         raise not_measured("--memory")
-    pieces = None if unmeasured else _pieces(need, grounds, context_mib)
+    pieces = None if unmeasured else _pieces(need, capacities, context_mib)
     if pieces is None:
-        raise _refusal(need, grounds, leases, context_mib, excluded)
+        raise _refusal(need, capacities, leases, context_mib, excluded)
     replica = _replica(need, pieces, inventory, context_mib)
     memory = Memory(min_mib=replica.limit_mib) if pieces else None
-    used = {piece.budget.device.uuid for piece in pieces}
+    used = {piece.capacity.device.uuid for piece in pieces}
     return Plan(
         inventory=inventory,
         request=Request(workload=workload_name, roles=(RoleRequest(name=ROLE, count=1, memory=memory),)),
         policy=rules.policy,
-        devices=tuple(device_plan(budget, *[replica] * (budget.device.uuid in used)) for budget in grounds),
+        devices=tuple(device_plan(capacity, *[replica] * (capacity.device.uuid in used)) for capacity in capacities),
         replicas=(replica,),
         why=(_why(need, replica, pieces), *_each(replica)),
-        warnings=(*excluded, *warnings(inventory, grounds, (replica,))),
+        warnings=(*excluded, *warnings(inventory, capacities, (replica,))),
     )
 
 
-def command_fits(need: CommandRequest, grounds: Sequence[DeviceCapacity], context_mib: int) -> bool:
+def command_fits(need: CommandRequest, capacities: Sequence[DeviceCapacity], context_mib: int) -> bool:
     """Return whether the command has a place. Memory that becomes free never turns a yes into a no."""
     context_mib = need.context_or(context_mib)
     if need.devices is not None:
-        return _most_whole(need, grounds, context_mib) >= need.devices
-    return any(True for _ in _fitting(need, grounds, context_mib))
+        return _most_whole(need, capacities, context_mib) >= need.devices
+    return any(True for _ in _fitting(need, capacities, context_mib))
 
 
-def lacking_mib(need: CommandRequest, budget: DeviceCapacity, context_mib: int) -> int | None:
+def lacking_mib(need: CommandRequest, capacity: DeviceCapacity, context_mib: int) -> int | None:
     """Return how much must become free of a device before the command has room there, 0 if it has; None: all of it."""
-    if need.devices is not None or budget.alone:
-        return 0 if command_fits(need, [budget], context_mib) else None
-    return max(0, _size(need, budget, need.context_or(context_mib)) - budget.plannable_mib)
+    if need.devices is not None or capacity.alone:
+        return 0 if command_fits(need, [capacity], context_mib) else None
+    return max(0, _size(need, capacity, need.context_or(context_mib)) - capacity.plannable_mib)
 
 
-def could_use(need: CommandRequest, budget: DeviceCapacity, context_mib: int) -> bool:
+def could_use(need: CommandRequest, capacity: DeviceCapacity, context_mib: int) -> bool:
     """Return whether the command could be on this device if it were idle, alone or with further ones."""
     if need.devices is not None and need.devices > 1:
-        return budget.device.mig_index is None and budget.idle_mib > _too_little(need, need.context_or(context_mib))
+        return capacity.device.mig_index is None and capacity.idle_mib > _too_little(need, need.context_or(context_mib))
     one = replace(need, devices=1) if need.devices else need
-    return need.devices != 0 and command_fits(one, (budget.emptied,), context_mib)
+    return need.devices != 0 and command_fits(one, (capacity.emptied,), context_mib)
 
 
 def needed(need: CommandRequest, context_mib: int) -> str:
@@ -100,37 +103,37 @@ def needed(need: CommandRequest, context_mib: int) -> str:
 
 
 def _pieces(
-    need: CommandRequest, grounds: Sequence[DeviceCapacity], context_mib: int
+    need: CommandRequest, capacities: Sequence[DeviceCapacity], context_mib: int
 ) -> tuple[DeviceSlice, ...] | None:
     """Return what the command gets, or None if it does not fit. Where one process is let in, several have no place."""
     if need.devices is not None:
-        return whole_devices(need.devices, _letting_in(need, grounds), _too_little(need, context_mib))
-    fitting = list(_fitting(need, grounds, context_mib))
+        return whole_devices(need.devices, _letting_in(need, capacities), _too_little(need, context_mib))
+    fitting = list(_fitting(need, capacities, context_mib))
     if not fitting:
         return None
-    return (min(fitting, key=lambda piece: (piece.budget.is_whole, piece.budget.plannable_mib - piece.share_mib)),)
+    return (min(fitting, key=lambda piece: (piece.capacity.is_whole, piece.capacity.plannable_mib - piece.share_mib)),)
 
 
-def _fitting(need: CommandRequest, grounds: Sequence[DeviceCapacity], context_mib: int) -> Iterator[DeviceSlice]:
+def _fitting(need: CommandRequest, capacities: Sequence[DeviceCapacity], context_mib: int) -> Iterator[DeviceSlice]:
     """Yield the places on one device that a command has which asks for a part or an amount."""
     least = _too_little(need, context_mib)
-    for budget in _letting_in(need, grounds):
-        share_mib = _size(need, budget, context_mib)
-        if least < share_mib <= budget.plannable_mib and not budget.taken:
-            yield DeviceSlice(budget, share_mib)
+    for capacity in _letting_in(need, capacities):
+        share_mib = _size(need, capacity, context_mib)
+        if least < share_mib <= capacity.plannable_mib and not capacity.taken:
+            yield DeviceSlice(capacity, share_mib)
 
 
-def _letting_in(need: CommandRequest, grounds: Sequence[DeviceCapacity]) -> list[DeviceCapacity]:
+def _letting_in(need: CommandRequest, capacities: Sequence[DeviceCapacity]) -> list[DeviceCapacity]:
     """Return the devices whose compute mode lets all processes of the command in."""
-    return [budget for budget in grounds if need.processes == 1 or not budget.alone]
+    return [capacity for capacity in capacities if need.processes == 1 or not capacity.alone]
 
 
-def _most_whole(need: CommandRequest, grounds: Sequence[DeviceCapacity], context_mib: int) -> int:
+def _most_whole(need: CommandRequest, capacities: Sequence[DeviceCapacity], context_mib: int) -> int:
     """Return how many of the devices a command of as many processes could have as a whole."""
-    return most_whole(_letting_in(need, grounds), _too_little(need, context_mib))
+    return most_whole(_letting_in(need, capacities), _too_little(need, context_mib))
 
 
-def _size(need: CommandRequest, budget: DeviceCapacity, context_mib: int) -> int:
+def _size(need: CommandRequest, capacity: DeviceCapacity, context_mib: int) -> int:
     """Return the share that the command would have of this device, in MiB.
 
     A part is of the idle device. The few MiB that the driver then takes as soon as a process computes come off the last
@@ -138,8 +141,8 @@ def _size(need: CommandRequest, budget: DeviceCapacity, context_mib: int) -> int
     """
     if need.memory_mib is not None:
         return need.memory_mib + context_mib * need.processes
-    wanted = portion(budget.idle_mib, need.fraction or 0)
-    return min(wanted, max(wanted - budget.drivers_mib, budget.plannable_mib))
+    wanted = portion(capacity.idle_mib, need.fraction or 0)
+    return min(wanted, max(wanted - capacity.drivers_mib, capacity.plannable_mib))
 
 
 def _too_little(need: CommandRequest, context_mib: int) -> int:
@@ -152,7 +155,7 @@ def _replica(need: CommandRequest, pieces: Sequence[DeviceSlice], inventory: Inv
     cpus = inventory.cpus
     if not pieces:
         return Replica(name=f"{ROLE}.0", role=ROLE, rank=0, cpus=cpus, threads=max(1, len(cpus)))
-    threads = threads_by_share({piece.budget.device.uuid: _part(need, piece) for piece in pieces}, inventory)
+    threads = threads_by_share({piece.capacity.device.uuid: _part(need, piece) for piece in pieces}, inventory)
     return replace(
         replica_on(pieces, ROLE, 0, context_mib * need.processes),
         cpus=near_all(pieces, cpus),
@@ -166,17 +169,17 @@ def _part(need: CommandRequest, piece: DeviceSlice) -> int:
     """Return which part of the device the command has, in 1/10 000."""
     if need.devices is not None:
         return FRACTION_ONE
-    return need.fraction or fraction_of(piece.share_mib, piece.budget.idle_mib)
+    return need.fraction or fraction_of(piece.share_mib, piece.capacity.idle_mib)
 
 
 def _why(need: CommandRequest, replica: Replica, pieces: Sequence[DeviceSlice]) -> str:
     if not pieces:
         return f"{ROLE}: no GPU is asked for"
-    labels = [piece.budget.device.label for piece in pieces]
+    labels = [piece.capacity.device.label for piece in pieces]
     parts = f"{replica.limit_mib} MiB limit + {replica.context_mib} MiB context"
     if need.devices is not None:
         return whole_line(ROLE, labels, replica)
-    idle = pieces[0].budget.idle_mib
+    idle = pieces[0].capacity.idle_mib
     if need.fraction is not None:
         part = f"{need.fraction / FRACTION_ONE:g} of {idle} MiB = {replica.share_mib} MiB"
         return f"{ROLE}: {part} on {gpus(labels)}, {parts}"
@@ -193,26 +196,26 @@ def _each(replica: Replica) -> Iterator[str]:
 
 def _refusal(
     need: CommandRequest,
-    grounds: Sequence[DeviceCapacity],
+    capacities: Sequence[DeviceCapacity],
     leases: Sequence[Lease],
     context_mib: int,
     excluded: Sequence[str],
 ) -> DoesNotFit:
     """Return NotNow, with who holds what, if the command would fit on idle devices; else NeverFits."""
-    if not grounds:
+    if not capacities:
         return NeverFits(f"no device takes a command: {'; '.join(excluded)}", "see gpusched status")
-    idle = [budget.emptied for budget in grounds]
-    extra = [*alone_lines(grounds), *excluded]
+    idle = [capacity.emptied for capacity in capacities]
+    extra = [*alone_lines(capacities), *excluded]
     if _pieces(need, idle, context_mib) is None:
         return NeverFits(_too_much(need, idle, context_mib), "; ".join([_less(need, idle, context_mib), *extra]))
-    message = "; ".join([f"needs {needed(need, context_mib)}", *held_lines(grounds, leases)])
-    return NotNow(message, "; ".join([_wait(need, grounds, context_mib), *extra]))
+    message = "; ".join([f"needs {needed(need, context_mib)}", *held_lines(capacities, leases)])
+    return NotNow(message, "; ".join([_wait(need, capacities, context_mib), *extra]))
 
 
 def _too_much(need: CommandRequest, idle: Sequence[DeviceCapacity], context_mib: int) -> str:
     """Return why not even idle devices are enough."""
-    where = gpus([budget.device.label for budget in idle])
-    largest = max(idle, key=lambda budget: budget.plannable_mib)
+    where = gpus([capacity.device.label for capacity in idle])
+    largest = max(idle, key=lambda capacity: capacity.plannable_mib)
     most = f"{largest.plannable_mib} of {largest.total_mib} MiB on GPU {largest.device.label}"
     if need.fraction is not None:
         part = f"{need.fraction / FRACTION_ONE:g} of it is {portion(largest.plannable_mib, need.fraction)} MiB"
@@ -228,7 +231,7 @@ def _too_much(need: CommandRequest, idle: Sequence[DeviceCapacity], context_mib:
 
 def _less(need: CommandRequest, idle: Sequence[DeviceCapacity], context_mib: int) -> str:
     """Return what would fit on idle devices."""
-    largest = max(budget.plannable_mib for budget in idle)
+    largest = max(capacity.plannable_mib for capacity in idle)
     too_little = _too_little(need, context_mib)
     if largest <= too_little:
         return "take a machine with larger devices" + (", or fewer --processes" if need.processes > 1 else "")
@@ -241,10 +244,10 @@ def _less(need: CommandRequest, idle: Sequence[DeviceCapacity], context_mib: int
     return f"ask for at least {least / FRACTION_ONE:g} of it"
 
 
-def _wait(need: CommandRequest, grounds: Sequence[DeviceCapacity], context_mib: int) -> str:
+def _wait(need: CommandRequest, capacities: Sequence[DeviceCapacity], context_mib: int) -> str:
     """Return what a person can do now: wait, or ask for what is free."""
-    if need.devices is not None and need.devices > 1 and (number := _most_whole(need, grounds, context_mib)):
+    if need.devices is not None and need.devices > 1 and (number := _most_whole(need, capacities, context_mib)):
         return f"wait, or ask for --num-gpus {number} at most"
-    most = max((budget.plannable_mib for budget in grounds if budget.now.most), default=0)
+    most = max((capacity.plannable_mib for capacity in capacities if capacity.now.most), default=0)
     free = most - context_mib * need.processes
     return f"wait, or ask for at most --memory {free}MiB" if free > 0 else "wait until memory is free"

@@ -77,24 +77,26 @@ def fewer_than_usual(usual: Request, request: Request) -> Iterator[str]:
             yield f"{few}: without a GPU one for each CPU; another number: --procs"
 
 
-def warnings(inventory: Inventory, grounds: Sequence[DeviceCapacity], replicas: Sequence[Replica]) -> tuple[str, ...]:
+def warnings(
+    inventory: Inventory, capacities: Sequence[DeviceCapacity], replicas: Sequence[Replica]
+) -> tuple[str, ...]:
     """Return what the person should know: driver, CPUs, compute mode, persistence mode, memory that could be freed."""
     lines = [inventory.problem] if inventory.problem else []
     if 0 < len(inventory.cpus) < len(replicas):
         lines.append(
             f"{len(replicas)} processes share {number(len(inventory.cpus), 'CPU')} and will take turns; fewer: --procs"
         )
-    lines += alone_lines(grounds)
-    off = [budget.device.label for budget in grounds if budget.device.persistence_mode is False]
+    lines += alone_lines(capacities)
+    off = [capacity.device.label for capacity in capacities if capacity.device.persistence_mode is False]
     if off:
         lines.append(
             f"{gpus(off)}: persistence mode is off, so that starting is slower; `nvidia-smi -pm 1` turns it on"
         )
-    lines += [f"{line}, which could be freed" for line in foreign_lines(grounds)]
-    for budget in grounds:
-        if budget.unseen_mib > budget.drivers_mib:
-            unseen = f"{budget.unseen_mib} MiB are held by processes that cannot be seen from here"
-            lines.append(f"GPU {budget.device.label}: {unseen}")
+    lines += [f"{line}, which could be freed" for line in foreign_lines(capacities)]
+    for capacity in capacities:
+        if capacity.unseen_mib > capacity.drivers_mib:
+            unseen = f"{capacity.unseen_mib} MiB are held by processes that cannot be seen from here"
+            lines.append(f"GPU {capacity.device.label}: {unseen}")
     return tuple(lines)
 
 

@@ -53,26 +53,28 @@ class WholeDeviceSplit(NamedTuple):
 
 
 def division(
-    request: Request, grounds: Sequence[DeviceCapacity], context_mib: int, policy: Policy
+    request: Request, capacities: Sequence[DeviceCapacity], context_mib: int, policy: Policy
 ) -> WholeDeviceSplit | None:
     """Return the first way to give whole devices beside which everything else has a place, or None if there is none.
 
     A role that asks for all devices is content with one.
     """
     request = with_all(request, 1)
-    for whole in allotments(request, grounds, context_mib):
-        problem = _beside(whole, request, grounds, context_mib)
+    for whole in allotments(request, capacities, context_mib):
+        problem = _beside(whole, request, capacities, context_mib)
         if _has_place(problem, policy):
             return WholeDeviceSplit(whole, problem)
     return None
 
 
 def _beside(
-    whole: WholeDeviceAssignment, request: Request, grounds: Sequence[DeviceCapacity], context_mib: int
+    whole: WholeDeviceAssignment, request: Request, capacities: Sequence[DeviceCapacity], context_mib: int
 ) -> PackingProblem:
     """Return what is left when the devices of `whole` are given: these take no other replica."""
-    taken = {piece.budget.device.uuid for pieces in whole.values() for piece in pieces}
-    rooms = (Bin(0, budget.total_mib, 0) if budget.device.uuid in taken else budget.now for budget in grounds)
+    taken = {piece.capacity.device.uuid for pieces in whole.values() for piece in pieces}
+    rooms = (
+        Bin(0, capacity.total_mib, 0) if capacity.device.uuid in taken else capacity.now for capacity in capacities
+    )
     return PackingProblem(rooms=tuple(rooms), needs=needs(request, context_mib))
 
 
@@ -83,12 +85,12 @@ def _has_place(problem: PackingProblem, policy: Policy) -> bool:
     return not wanted or any_fits(problem, policy)
 
 
-def request_fits(request: Request, grounds: Sequence[DeviceCapacity], context_mib: int, policy: str) -> bool:
-    """Return whether everything that needs a device has a place on `grounds` at its minimum.
+def request_fits(request: Request, capacities: Sequence[DeviceCapacity], context_mib: int, policy: str) -> bool:
+    """Return whether everything that needs a device has a place on `capacities` at its minimum.
 
     More memory on any device never turns a yes into a no. Raises UsageError as `plan` does.
     """
-    return division(request, grounds, context_mib, policy_named(policy)) is not None
+    return division(request, capacities, context_mib, policy_named(policy)) is not None
 
 
 def any_fits(problem: PackingProblem, policy: Policy) -> bool:

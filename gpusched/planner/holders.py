@@ -22,26 +22,26 @@ _MOST_LINES: Final = 8
 _HALF_A_DAY_S: Final = 43_200.0
 
 
-def held(budget: DeviceCapacity, leases: Iterable[Lease], began: Began, now: float) -> str:
+def held(capacity: DeviceCapacity, leases: Iterable[Lease], began: Began, now: float) -> str:
     """Return `6334 MiB leased to run-3 since 09:12, 9318 MiB held by pid 4711 of user bob`, "" if nothing is held.
 
     `leases` may be those of other devices too. Memory without a known holder is listed as such. `now`: see `clock`.
     """
-    here = [lease for lease in leases if lease.device_uuid == budget.device.uuid]
-    holders = sorted([*_leased(here, now), *_foreign(budget, began, now)], key=lambda holder: -holder[0])
+    here = [lease for lease in leases if lease.device_uuid == capacity.device.uuid]
+    holders = sorted([*_leased(here, now), *_foreign(capacity, began, now)], key=lambda holder: -holder[0])
     texts = [text for _, text in holders[:_MOST_HOLDERS]]
     more = len(holders) - len(texts)
     return ", ".join([*texts, f"the rest by {more} more"] if more else texts)
 
 
-def held_lines(grounds: Iterable[DeviceCapacity], leases: Sequence[Lease]) -> list[str]:
+def held_lines(capacities: Iterable[DeviceCapacity], leases: Sequence[Lease]) -> list[str]:
     """Return `GPU 1: 90 of 100 MiB free, 10 MiB leased to snake-4` for each device of which anything is held."""
     # There is no clock here: leases of the same half a day are written without a date.
     latest = max((lease.since for lease in leases), default=0.0)
     lines = [
-        f"GPU {budget.device.label}: {budget.plannable_mib} of {budget.idle_mib} MiB free, {holding}"
-        for budget in grounds
-        if (holding := held(budget, leases, lambda _: None, latest))
+        f"GPU {capacity.device.label}: {capacity.plannable_mib} of {capacity.idle_mib} MiB free, {holding}"
+        for capacity in capacities
+        if (holding := held(capacity, leases, lambda _: None, latest))
     ]
     more = len(lines) - _MOST_LINES
     return [*lines[:_MOST_LINES], f"and {more} more"] if more > 0 else lines
@@ -67,17 +67,17 @@ def _leased(leases: Sequence[Lease], now: float) -> Iterator[tuple[int, str]]:
             yield mib, f"{mib} MiB leased to {label}{alone}{_since(since, now)}"
 
 
-def _foreign(budget: DeviceCapacity, began: Began, now: float) -> Iterator[tuple[int, str]]:
+def _foreign(capacity: DeviceCapacity, began: Began, now: float) -> Iterator[tuple[int, str]]:
     """Yield what each process of others holds, what holders of leases use beyond them, and what is used unseen."""
-    for process in budget.foreign:
+    for process in capacity.foreign:
         if process.memory_mib is None:
             yield 0, f"used by {_process(process, began, now)}"
         elif process.memory_mib:
             yield process.memory_mib, f"{format_mib(process.memory_mib)} held by {_process(process, began, now)}"
-    if budget.beyond_mib:
-        yield budget.beyond_mib, f"{format_mib(budget.beyond_mib)} used by jobs beyond their leases"
-    if budget.unseen_mib > budget.drivers_mib:
-        yield budget.unseen_mib, f"{format_mib(budget.unseen_mib)} held by processes that cannot be seen from here"
+    if capacity.beyond_mib:
+        yield capacity.beyond_mib, f"{format_mib(capacity.beyond_mib)} used by jobs beyond their leases"
+    if capacity.unseen_mib > capacity.drivers_mib:
+        yield capacity.unseen_mib, f"{format_mib(capacity.unseen_mib)} held by processes that cannot be seen from here"
 
 
 def _process(process: DeviceProcess, began: Began, now: float) -> str:

@@ -24,7 +24,7 @@ class _Cores(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """For each device of `grounds`, how many replicas of each role it takes. `cpus` are those this process may use.
+    """For each device of `capacities`, how many replicas of each role it takes. `cpus` are those this process may use.
 
     `whole` has the devices of those that have some to themselves; nothing else is on these.
     No elastic replica gets less than `limit_mib` that may have as much; what is left over on a device goes to its share
@@ -34,15 +34,15 @@ class Placement(NamedTuple):
     request: Request
     problem: PackingProblem
     limit_mib: int
-    grounds: tuple[DeviceCapacity, ...]
+    capacities: tuple[DeviceCapacity, ...]
     numbers: list[list[int]]
     cpus: tuple[int, ...]
     whole: WholeDeviceAssignment
 
     def replicas_and_devices(self) -> tuple[tuple[Replica, ...], tuple[DevicePlan, ...]]:
         """Return the replicas, role by role and numbered in the order of devices, and what each device holds."""
-        cpus_near = [_near(budget.device, self.cpus) for budget in self.grounds]
-        deviceless = sum(role.count for role in self.request.roles if not role.on_device and not role.light)
+        cpus_near = [_near(capacity.device, self.cpus) for capacity in self.capacities]
+        deviceless = sum(role.count for role in self.request.roles if not role.on_device and not role.low_cpu)
         sharing = Counter({self.cpus: deviceless})
         sharing.update(near_all(pieces, self.cpus) for pieces in self.whole.values())
         for cpus, numbers in zip(cpus_near, self.numbers, strict=True):
@@ -51,13 +51,13 @@ class Placement(NamedTuple):
         by_role = [list(self._whole(role, cores)) for role in self.request.roles]
         alone = {uuid: replica for mine in by_role for replica in mine for uuid in _uuids(replica)}
         devices = []
-        for budget, cpus, numbers in zip(self.grounds, cpus_near, self.numbers, strict=True):
-            here = [alone[budget.device.uuid]] if budget.device.uuid in alone else []
-            for role, limits, mine in zip(self.request.roles, self._limits(budget, numbers), by_role, strict=True):
-                placed = list(self._on_device(role, limits, len(mine), budget, cores[cpus]))
+        for capacity, cpus, numbers in zip(self.capacities, cpus_near, self.numbers, strict=True):
+            here = [alone[capacity.device.uuid]] if capacity.device.uuid in alone else []
+            for role, limits, mine in zip(self.request.roles, self._limits(capacity, numbers), by_role, strict=True):
+                placed = list(self._on_device(role, limits, len(mine), capacity, cores[cpus]))
                 mine.extend(placed)
                 here += placed
-            devices.append(device_plan(budget, *here))
+            devices.append(device_plan(capacity, *here))
         for role, mine in zip(self.request.roles, by_role, strict=True):
             if not role.on_device:
                 mine.extend(_deviceless(role, cores[self.cpus]))
@@ -70,18 +70,18 @@ class Placement(NamedTuple):
             replica = replica_on(pieces, role.name, rank, self._context_mib(role))
             yield replace(replica, cpus=mine.cpus, threads=_threads(role, mine), whole=True)
 
-    def _limits(self, budget: DeviceCapacity, numbers: Sequence[int]) -> list[list[int]]:
+    def _limits(self, capacity: DeviceCapacity, numbers: Sequence[int]) -> list[list[int]]:
         """Return the limits on one device, role by role: what is left over goes to the first role with a share here.
 
         What that may not have goes to the next one.
         """
         needs = self.problem.needs
         limits = [
-            [need.limit_mib(self.limit_mib) if need.share is None else need.floor_mib(budget.total_mib)] * number
+            [need.limit_mib(self.limit_mib) if need.share is None else need.floor_mib(capacity.total_mib)] * number
             for need, number in zip(needs, numbers, strict=True)
         ]
         taken = sum(sum(mine) + len(mine) * need.context_mib for need, mine in zip(needs, limits, strict=True))
-        left = budget.plannable_mib - taken
+        left = capacity.plannable_mib - taken
         for i, need in enumerate(needs):
             if need.share is not None and limits[i]:
                 each, rest = divmod(left, len(limits[i]))
@@ -91,12 +91,12 @@ class Placement(NamedTuple):
         return limits
 
     def _on_device(
-        self, role: RoleRequest, limits: Sequence[int], first_rank: int, budget: DeviceCapacity, cores: _Cores
+        self, role: RoleRequest, limits: Sequence[int], first_rank: int, capacity: DeviceCapacity, cores: _Cores
     ) -> Iterator[Replica]:
         context_mib = self._context_mib(role)
         threads = _threads(role, cores)
         for rank, mib in enumerate(limits, start=first_rank):
-            replica = replica_on([DeviceSlice(budget, mib + context_mib)], role.name, rank, context_mib)
+            replica = replica_on([DeviceSlice(capacity, mib + context_mib)], role.name, rank, context_mib)
             yield replace(replica, cpus=cores.cpus, threads=threads)
 
     def _context_mib(self, role: RoleRequest) -> int:
@@ -123,7 +123,7 @@ def threads_by_share(parts: Mapping[str, int], inventory: Inventory) -> int:
 
 def near_all(pieces: Sequence[DeviceSlice], cpus: tuple[int, ...]) -> tuple[int, ...]:
     """Return those of `cpus` that are near any of the devices."""
-    return tuple(sorted({cpu for piece in pieces for cpu in _near(piece.budget.device, cpus)}))
+    return tuple(sorted({cpu for piece in pieces for cpu in _near(piece.capacity.device, cpus)}))
 
 
 def replica_on(pieces: Sequence[DeviceSlice], role: str, rank: int, context_mib: int) -> Replica:
@@ -137,15 +137,15 @@ def replica_on(pieces: Sequence[DeviceSlice], role: str, rank: int, context_mib:
         name=f"{role}.{rank}",
         role=role,
         rank=rank,
-        device_index=first.budget.device.index,
-        device_uuid=first.budget.device.uuid,
+        device_index=first.capacity.device.index,
+        device_uuid=first.capacity.device.uuid,
         limit_mib=limit,
         context_mib=context_mib,
-        fraction=fraction_of(limit, max(piece.budget.total_mib for piece in pieces)),
+        fraction=fraction_of(limit, max(piece.capacity.total_mib for piece in pieces)),
         further=tuple(
             DeviceShare(
-                device_index=piece.budget.device.index,
-                device_uuid=piece.budget.device.uuid,
+                device_index=piece.capacity.device.index,
+                device_uuid=piece.capacity.device.uuid,
                 share_mib=piece.share_mib,
             )
             for piece in further
@@ -155,7 +155,7 @@ def replica_on(pieces: Sequence[DeviceSlice], role: str, rank: int, context_mib:
 
 def replicas_without_devices(request: Request, cpus: tuple[int, ...]) -> tuple[Replica, ...]:
     """Return all replicas, role by role, on a host without a GPU."""
-    cores = _cores(cpus, sum(role.count for role in request.roles if not role.light))
+    cores = _cores(cpus, sum(role.count for role in request.roles if not role.low_cpu))
     return tuple(replica for role in request.roles for replica in _deviceless(role, cores))
 
 
@@ -174,7 +174,7 @@ def _deviceless(role: RoleRequest, cores: _Cores) -> Iterator[Replica]:
 def _threads(role: RoleRequest, cores: _Cores) -> int:
     if role.threads is not None:
         return role.threads
-    part = 1 if role.light else cores.threads
+    part = 1 if role.low_cpu else cores.threads
     return max(part, min(role.least_threads, len(cores.cpus)))
 
 
@@ -182,22 +182,22 @@ def _cores(cpus: tuple[int, ...], replicas: int) -> _Cores:
     return _Cores(cpus, max(1, len(cpus) // max(1, replicas)))
 
 
-def device_plan(budget: DeviceCapacity, *replicas: Replica) -> DevicePlan:
+def device_plan(capacity: DeviceCapacity, *replicas: Replica) -> DevicePlan:
     """Return what is planned of one device: the shares that `replicas` have on it, first or further."""
-    uuid = budget.device.uuid
+    uuid = capacity.device.uuid
     planned = sum(replica.share_mib for replica in replicas if replica.device_uuid == uuid)
     planned += sum(share.share_mib for each in replicas for share in each.further if share.device_uuid == uuid)
     return DevicePlan(
-        index=budget.device.index,
+        index=capacity.device.index,
         uuid=uuid,
-        name=budget.device.name,
-        label=budget.device.label,
-        total_mib=budget.total_mib,
-        reserved_mib=budget.reserved_mib,
-        foreign_mib=budget.foreign_mib,
-        leased_mib=budget.leased_mib,
-        headroom_mib=budget.headroom_mib,
-        plannable_mib=budget.plannable_mib,
+        name=capacity.device.name,
+        label=capacity.device.label,
+        total_mib=capacity.total_mib,
+        reserved_mib=capacity.reserved_mib,
+        foreign_mib=capacity.foreign_mib,
+        leased_mib=capacity.leased_mib,
+        headroom_mib=capacity.headroom_mib,
+        plannable_mib=capacity.plannable_mib,
         planned_mib=planned,
         replicas=tuple(replica.name for replica in replicas),
     )

@@ -9,7 +9,7 @@ from gpusched.errors import UsageError
 from gpusched.model.device import Inventory
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan, Request
-from gpusched.planner.capacity import DeviceCapacity, budgets, excluded_devices
+from gpusched.planner.capacity import DeviceCapacity, device_capacities, excluded_devices
 from gpusched.planner.explain import Decision, fewer_than_usual, warnings, why, why_without_devices
 from gpusched.planner.feasibility import (
     Rules,
@@ -52,12 +52,12 @@ def plan(
         raise UsageError(f"{request.workload}: there is no process to place", "give a role a count above 0")
     if not inventory.devices:
         return _without_devices(request, inventory, rules, maximise)
-    grounds = budgets(inventory, leases, rules.headroom, rules.only)
+    capacities = device_capacities(inventory, leases, rules.headroom, rules.only)
     for role in request.roles:
-        if grounds and role.memory is not None and role.memory.first_mib == 0 and not role.memory.min_mib:
+        if capacities and role.memory is not None and role.memory.first_mib == 0 and not role.memory.min_mib:
             raise not_measured(role.name)
     excluded = (*rules.notes, *excluded_devices(inventory, rules.only))
-    search = _Search(request, grounds, rules.context_mib, policy)
+    search = _Search(request, capacities, rules.context_mib, policy)
     whole, problem = _divided(search, rules, leases, excluded)
     if maximise is not None:
         search = search.with_most(maximise, len(inventory.cpus))
@@ -66,9 +66,9 @@ def plan(
         search = search.with_all_devices()
     if search.request is not request:
         whole, problem = _divided(search, rules, leases, excluded)
-    request, grounds = search.request, search.grounds
+    request, capacities = search.request, search.capacities
     narrowed, limit = next(_solutions(problem, policy, rules))
-    placement = Placement(request, narrowed, limit, grounds, _placed(narrowed, limit), inventory.cpus, whole)
+    placement = Placement(request, narrowed, limit, capacities, _placed(narrowed, limit), inventory.cpus, whole)
     replicas, devices = placement.replicas_and_devices()
     decision = Decision(
         request=request,
@@ -88,7 +88,7 @@ def plan(
         devices=devices,
         replicas=replicas,
         why=(*why(decision), *measured_lines(decision, search.most_of)),
-        warnings=(*excluded, *warnings(inventory, grounds, replicas)),
+        warnings=(*excluded, *warnings(inventory, capacities, replicas)),
     )
 
 
@@ -96,13 +96,13 @@ class _Search(NamedTuple):
     """A request on these devices, under one policy."""
 
     request: Request
-    grounds: tuple[DeviceCapacity, ...]
+    capacities: tuple[DeviceCapacity, ...]
     context_mib: int
     policy: Policy
 
     def division(self) -> WholeDeviceSplit | None:
         """Return a way to give whole devices beside which everything has a place at its minimum."""
-        return division(self.request, self.grounds, self.context_mib, self.policy)
+        return division(self.request, self.capacities, self.context_mib, self.policy)
 
     def with_most(self, role: str, cpus: int) -> "_Search":
         """Return the search for as many replicas of `role` as fit when every role is content with its minimum."""
@@ -111,8 +111,8 @@ class _Search(NamedTuple):
             return self._with_count(role, _most_for_cpus(self.request, role, cpus))
         least = (need.least_mib for need in needs(self.request, self.context_mib) if need.count)
         size = min(least, default=0)
-        ceiling = sum(budget.now.plannable_mib // size for budget in self.grounds if size)
-        top = max(len(self.grounds), min(ceiling, MOST_REPLICAS))
+        ceiling = sum(capacity.now.plannable_mib // size for capacity in self.capacities if size)
+        top = max(len(self.capacities), min(ceiling, MOST_REPLICAS))
         return self._with_count(role, largest(lambda count: self._with_count(role, count).is_feasible(), 1, top))
 
     def most_of(self, request: Request, role: str) -> int:
@@ -124,7 +124,7 @@ class _Search(NamedTuple):
 
     def with_all_devices(self) -> "_Search":
         """Return the search in which a role that wants all devices gets the most beside the others."""
-        return self._with_all(largest(lambda number: self._with_all(number).is_feasible(), 1, len(self.grounds)))
+        return self._with_all(largest(lambda number: self._with_all(number).is_feasible(), 1, len(self.capacities)))
 
     def is_feasible(self) -> bool:
         """Return whether everything has a place at its minimum."""
@@ -142,7 +142,7 @@ def _divided(search: _Search, rules: Rules, leases: Sequence[Lease], excluded: t
     found = search.division()
     if found is not None:
         return found
-    raise refusal(search.request, search.grounds, leases, rules, excluded)
+    raise refusal(search.request, search.capacities, leases, rules, excluded)
 
 
 def _solutions(problem: PackingProblem, policy: Policy, rules: Rules) -> Iterator[tuple[PackingProblem, int]]:
@@ -174,7 +174,7 @@ def _most_for_cpus(request: Request, role: str, cpus: int) -> int:
 def _one_for_each_cpu(request: Request, cpus: int) -> Request:
     """Return the request with at most `cpus` replicas of a role that would have a device and whose number is usual."""
     roles = (
-        replace(role, count=min(role.count, max(1, cpus))) if role.usual and (role.on_device or role.light) else role
+        replace(role, count=min(role.count, max(1, cpus))) if role.usual and (role.on_device or role.low_cpu) else role
         for role in request.roles
     )
     return replace(request, roles=tuple(roles))

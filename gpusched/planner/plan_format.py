@@ -64,24 +64,24 @@ def percent(fraction: int) -> str:
     return f"{tenths // 10}.{tenths % 10} %" if tenths % 10 else f"{tenths // 10} %"
 
 
-def foreign_lines(grounds: Iterable[DeviceCapacity]) -> list[str]:
+def foreign_lines(capacities: Iterable[DeviceCapacity]) -> list[str]:
     """Return the processes of others that hold most, largest first: pid, user, command, MiB and GPU."""
     holders = [
-        (process.memory_mib, f"{_process(process)} holds {process.memory_mib} MiB on GPU {budget.device.label}")
-        for budget in grounds
-        for process in budget.foreign
+        (process.memory_mib, f"{_process(process)} holds {process.memory_mib} MiB on GPU {capacity.device.label}")
+        for capacity in capacities
+        for process in capacity.foreign
         if process.memory_mib
     ]
     return [line for _, line in sorted(holders, key=lambda holder: -holder[0])[:_MOST_LISTED]]
 
 
-def alone_lines(grounds: Iterable[DeviceCapacity]) -> Iterator[str]:
+def alone_lines(capacities: Iterable[DeviceCapacity]) -> Iterator[str]:
     """Yield a line for the devices whose compute mode lets one process in."""
     alone: dict[tuple[str, bool], list[str]] = {}
-    for budget in grounds:
-        if budget.alone:
-            mode = (budget.device.compute_mode or "").upper()
-            alone.setdefault((mode, budget.taken), []).append(budget.device.label)
+    for capacity in capacities:
+        if capacity.alone:
+            mode = (capacity.device.compute_mode or "").upper()
+            alone.setdefault((mode, capacity.taken), []).append(capacity.device.label)
     for (mode, taken), labels in alone.items():
         so = "and there is one, so nothing is placed here" if taken else "so one replica is placed here at most"
         yield f"{gpus(labels)}: {mode} lets one process in, {so}; `nvidia-smi -c DEFAULT` lets them share"

@@ -23,74 +23,77 @@ __all__ = ["refusal"]
 
 def refusal(
     request: Request,
-    grounds: Sequence[DeviceCapacity],
+    capacities: Sequence[DeviceCapacity],
     leases: Sequence[Lease],
     rules: Rules,
     excluded: tuple[str, ...],
 ) -> DoesNotFit:
     """Return the error for a request that `division` has no answer to: NotNow if it has one on idle devices."""
-    if not grounds:
+    if not capacities:
         return NeverFits(f"no device takes a replica: {'; '.join(excluded)}", "see gpusched status")
-    extra = (*alone_lines(grounds), *excluded)
+    extra = (*alone_lines(capacities), *excluded)
     if any(role.devices is not None and role.count for role in request.roles):
-        return _whole_refusal(request, grounds, leases, rules, extra)
-    return _shared_refusal(request, grounds, rules, extra)
+        return _whole_refusal(request, capacities, leases, rules, extra)
+    return _shared_refusal(request, capacities, rules, extra)
 
 
 def _whole_refusal(
     request: Request,
-    grounds: Sequence[DeviceCapacity],
+    capacities: Sequence[DeviceCapacity],
     leases: Sequence[Lease],
     rules: Rules,
     extra: tuple[str, ...],
 ) -> DoesNotFit:
     """Return the error for a request with replicas that ask for whole devices."""
-    idle = [budget.emptied for budget in grounds]
+    idle = [capacity.emptied for capacity in capacities]
     needed = f"needs {needed_by(request.roles, rules.context_mib)}"
     if division(request, idle, rules.context_mib, policy_named(rules.policy)) is not None:
-        free = sum(budget.is_whole for budget in grounds)
-        hint = f"wait: {free} of {len(grounds)} GPUs {'is' if free == 1 else 'are'} whole now"
-        return NotNow("; ".join([needed, *held_lines(grounds, leases)]), "; ".join([hint, *extra]))
-    where = gpus([budget.device.label for budget in grounds])
+        free = sum(capacity.is_whole for capacity in capacities)
+        hint = f"wait: {free} of {len(capacities)} GPUs {'is' if free == 1 else 'are'} whole now"
+        return NotNow("; ".join([needed, *held_lines(capacities, leases)]), "; ".join([hint, *extra]))
+    where = gpus([capacity.device.label for capacity in capacities])
     given = next(allotments(with_all(request, 1), idle, rules.context_mib), None)
     if given is not None:
         whole = number(sum(map(len, given.values())), "whole GPU")
         hint = "ask for fewer whole GPUs, or for fewer or smaller others; --procs max finds how many fit"
         why_not = f"beside {whole} the others have no place on {where}{_under(rules.policy)}"
         return NeverFits(f"{needed}; {why_not}", "; ".join([hint, *extra]))
-    mig = any(budget.device.mig_index is not None for budget in grounds)
+    mig = any(capacity.device.mig_index is not None for capacity in capacities)
     why = "; a process sees one MIG instance at the most" if mig else ""
     hint = "ask for fewer, or take a machine with more devices"
     return NeverFits(f"{needed}, and there is {where}, each for one replica{why}", "; ".join([hint, *extra]))
 
 
 def _shared_refusal(
-    request: Request, grounds: Sequence[DeviceCapacity], rules: Rules, extra: tuple[str, ...]
+    request: Request, capacities: Sequence[DeviceCapacity], rules: Rules, extra: tuple[str, ...]
 ) -> DoesNotFit:
     """Return the error for a request without such replicas, each at its minimum."""
-    rooms = tuple(budget.now for budget in grounds)
+    rooms = tuple(capacity.now for capacity in capacities)
     now = relax_shares(PackingProblem(rooms=rooms, needs=needs(request, rules.context_mib)))
-    idle = replace(now, rooms=tuple(budget.emptied.now for budget in grounds))
+    idle = replace(now, rooms=tuple(capacity.emptied.now for capacity in capacities))
     policy = policy_named(rules.policy)
     never = not any_fits(idle, policy)
     seen = idle if never else now
     do_not = "does not" if sum(need.count for need in now.needs) == 1 else "do not"
     what = f"{asked(request.roles)} {'can never' if never else do_not} fit on"
-    where = gpus([budget.device.label for budget in grounds]) + _under(rules.policy)
+    where = gpus([capacity.device.label for capacity in capacities]) + _under(rules.policy)
     role = _largest_role(request)
     fitting, memory = (_most(seen, policy, request.roles.index(role), field) for field in ("count", "min_mib"))
-    short = _too_large(seen, request, grounds) or _missing(seen, role, fitting)
+    short = _too_large(seen, request, capacities) or _missing(seen, role, fitting)
     ways = [f"at most {number(fitting, role.name)}"] if fitting else []
     ways += [f"at most {memory} MiB for each {role.name}"] if memory else []
     ways += ["policy balanced"] if policy.refuses and is_feasible(seen) else []
     if never:
         hint = f"ask for {', or for '.join(ways)}" if ways else "take a machine with more or larger devices"
         return NeverFits(f"{what} {where}: {short}", "; ".join([hint, *extra]))
-    leased, foreign = sum(budget.leased_mib for budget in grounds), sum(budget.foreign_mib for budget in grounds)
+    leased, foreign = (
+        sum(capacity.leased_mib for capacity in capacities),
+        sum(capacity.foreign_mib for capacity in capacities),
+    )
     held = [f"{mib} MiB are {by}" for mib, by in ((leased, "leased"), (foreign, "held by others")) if mib]
     why_not = f"it would on idle devices, but {listed(held)}" if held else "it would on idle devices"
     hint = f"wait, or ask for {', or for '.join(ways)}" if ways else "wait until memory is free"
-    return NotNow(f"{what} {where} now: {short}; {why_not}", "; ".join([hint, *foreign_lines(grounds), *extra]))
+    return NotNow(f"{what} {where} now: {short}; {why_not}", "; ".join([hint, *foreign_lines(capacities), *extra]))
 
 
 def _under(policy: str) -> str:
@@ -121,13 +124,13 @@ def _most(problem: PackingProblem, policy: Policy, role: int, field: Literal["co
         return 0
 
 
-def _too_large(problem: PackingProblem, request: Request, grounds: Sequence[DeviceCapacity]) -> str:
+def _too_large(problem: PackingProblem, request: Request, capacities: Sequence[DeviceCapacity]) -> str:
     """Return which role needs more than any one device has, or nothing."""
     rooms = problem.rooms
     best = max(range(len(rooms)), key=lambda i: (rooms[i].most > 0, rooms[i].plannable_mib))
     if not rooms[best].most:
         return "their compute mode lets one process in, and there is one"
-    there = f"{rooms[best].plannable_mib} of {rooms[best].total_mib} MiB on GPU {grounds[best].device.label}"
+    there = f"{rooms[best].plannable_mib} of {rooms[best].total_mib} MiB on GPU {capacities[best].device.label}"
     for role, need in zip(request.roles, problem.needs, strict=True):
         if need.count and need.least_mib > rooms[best].plannable_mib:
             size = f"{need.min_mib} + {need.context_mib} = {need.least_mib} MiB"

@@ -114,5 +114,5 @@ def _asked(role: Role) -> RoleRequest:
         devices=role.devices,
         threads=role.threads,
         least_threads=role.least_threads,
-        light=role.light,
+        low_cpu=role.low_cpu,
     )

@@ -19,7 +19,7 @@ __all__ = ["DeviceSlice", "WholeDeviceAssignment", "allotments", "most_whole", "
 class DeviceSlice(NamedTuple):
     """What a replica gets of one device, in MiB."""
 
-    budget: DeviceCapacity
+    capacity: DeviceCapacity
     share_mib: int
 
 
@@ -27,21 +27,23 @@ WholeDeviceAssignment = Mapping[str, tuple[DeviceSlice, ...]]
 """The whole devices of replicas, by their names. That with the least memory is first: one limit holds for each."""
 
 
-def whole_devices(number: int, grounds: Sequence[DeviceCapacity], context_mib: int) -> tuple[DeviceSlice, ...] | None:
+def whole_devices(
+    number: int, capacities: Sequence[DeviceCapacity], context_mib: int
+) -> tuple[DeviceSlice, ...] | None:
     """Return `number` whole devices for one replica, those with the most memory; None if there are fewer."""
-    dealt = _dealt({"": number}, _by_most(_whole(grounds, context_mib)), grounds)
+    dealt = _dealt({"": number}, _by_most(_whole(capacities, context_mib)), capacities)
     return None if dealt is None else dealt[""]
 
 
-def most_whole(grounds: Sequence[DeviceCapacity], context_mib: int) -> int:
+def most_whole(capacities: Sequence[DeviceCapacity], context_mib: int) -> int:
     """Return how many whole devices one replica could have."""
-    whole = _whole(grounds, context_mib)
-    apart = sum(piece.budget.device.mig_index is None for piece in whole)
+    whole = _whole(capacities, context_mib)
+    apart = sum(piece.capacity.device.mig_index is None for piece in whole)
     return max(apart, min(1, len(whole)))
 
 
 def allotments(
-    request: Request, grounds: Sequence[DeviceCapacity], context_mib: int
+    request: Request, capacities: Sequence[DeviceCapacity], context_mib: int
 ) -> Iterator[WholeDeviceAssignment]:
     """Yield ways to give whole devices to all replicas that ask for some; one, an empty one, if none does.
 
@@ -59,9 +61,9 @@ def allotments(
     if not wishes:
         yield {}
         return
-    whole = _whole(grounds, max(role.context_or(context_mib) for role in request.roles if role.devices is not None))
+    whole = _whole(capacities, max(role.context_or(context_mib) for role in request.roles if role.devices is not None))
     for order in (_by_most(whole), *_leaving_most(whole)):
-        dealt = _dealt(wishes, order, grounds)
+        dealt = _dealt(wishes, order, capacities)
         if dealt is not None:
             yield dealt
 
@@ -76,11 +78,11 @@ def _number(devices: object) -> int:
     return devices if isinstance(devices, int) else 1
 
 
-def _whole(grounds: Sequence[DeviceCapacity], context_mib: int) -> list[DeviceSlice]:
+def _whole(capacities: Sequence[DeviceCapacity], context_mib: int) -> list[DeviceSlice]:
     return [
-        DeviceSlice(budget, budget.plannable_mib)
-        for budget in grounds
-        if budget.is_whole and budget.plannable_mib > context_mib
+        DeviceSlice(capacity, capacity.plannable_mib)
+        for capacity in capacities
+        if capacity.is_whole and capacity.plannable_mib > context_mib
     ]
 
 
@@ -90,14 +92,14 @@ def _by_most(whole: Sequence[DeviceSlice]) -> list[DeviceSlice]:
 
 def _leaving_most(whole: Sequence[DeviceSlice]) -> Iterator[list[DeviceSlice]]:
     smallest_first = sorted(whole, key=lambda piece: piece.share_mib)
-    alone = [piece for piece in smallest_first if piece.budget.alone]
-    shared = [piece for piece in smallest_first if not piece.budget.alone]
+    alone = [piece for piece in smallest_first if piece.capacity.alone]
+    shared = [piece for piece in smallest_first if not piece.capacity.alone]
     for taken in range(len(alone) + 1):
         yield [*alone[:taken], *shared, *alone[taken:]]
 
 
 def _dealt(
-    wishes: Mapping[str, int], order: Sequence[DeviceSlice], grounds: Sequence[DeviceCapacity]
+    wishes: Mapping[str, int], order: Sequence[DeviceSlice], capacities: Sequence[DeviceCapacity]
 ) -> WholeDeviceAssignment | None:
     """Return the number of pieces for each name, the first of `order` that it may have; None if they are not enough.
 
@@ -109,10 +111,10 @@ def _dealt(
     dealt: dict[str, tuple[DeviceSlice, ...]] = {}
     for name in sorted(wishes, key=lambda name: wishes[name] <= 1):
         number = wishes[name]
-        mine = [piece for piece in left if number <= 1 or piece.budget.device.mig_index is None][:number]
+        mine = [piece for piece in left if number <= 1 or piece.capacity.device.mig_index is None][:number]
         if len(mine) < number:
             return None
         left = [piece for piece in left if piece not in mine]
         first = min(mine, key=lambda piece: piece.share_mib, default=None)
-        dealt[name] = tuple(sorted(mine, key=lambda piece: (piece is not first, grounds.index(piece.budget))))
+        dealt[name] = tuple(sorted(mine, key=lambda piece: (piece is not first, capacities.index(piece.capacity))))
     return dealt

@@ -1,4 +1,4 @@
-"""Draws findings: a mark, a name and what was found, in the width of the terminal; below it the cure, to be copied."""
+"""Draws findings: a mark, a name and what was found, in the width of the terminal; below it the fix, to be copied."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ def _lines(finding: Finding, names: int, width: int, style: int) -> Iterator[Tex
         head = Text.assemble((mark, colour), " ", (finding.check.ljust(names), "bold" if finding.state != "ok" else ""))
         yield Text.assemble(head, "  ", line) if number == 0 else Text.assemble(" " * left, line)
     if finding.fix:
-        arrow = "→" if style == 0 else "cure:"
+        arrow = "→" if style == 0 else "fix:"
         shade = "cyan" if finding.state != "ok" else "dim"
         yield Text.assemble(" " * left, (f"{arrow} ", "dim"), (printable(finding.fix), shade))
 

@@ -51,7 +51,7 @@ class Ends(NamedTuple):
 
 
 class HeadReservation:
-    """What the head of a queue waits for. `grounds` are the devices that it could be on; `fits` returns if it is there.
+    """What the head of a queue waits for. `capacities`: of devices that it could be on; `fits` returns if it is there.
 
     `number`: it fits where `fits` is true of that many single devices; None: where it is true of all of them together.
     `things` are all that is on them. `checks` bounds how many sets of ends are checked.
@@ -59,14 +59,14 @@ class HeadReservation:
 
     def __init__(
         self,
-        grounds: Sequence[DeviceCapacity],
+        capacities: Sequence[DeviceCapacity],
         things: Iterable[Release],
         fits: Callable[[Sequence[DeviceCapacity]], bool],
         checks: int,
         number: int | None = None,
     ) -> None:
-        self.devices = frozenset(budget.device.uuid for budget in grounds)
-        self._grounds = tuple(grounds)
+        self.devices = frozenset(capacity.device.uuid for capacity in capacities)
+        self._capacities = tuple(capacities)
         self._fits = fits
         self._number = number
         self._things = list(things)
@@ -91,7 +91,7 @@ class HeadReservation:
 
     def never_delays_head(self, leases: Sequence[Lease]) -> bool:
         """Return whether a job with these leases can never be what the head waits for."""
-        amounts = amounts_of(leases, self._grounds)
+        amounts = amounts_of(leases, self._capacities)
         if amounts not in self._harmless:
             try:
                 self._harmless[amounts] = not amounts or self._is_harmless(Release(amounts))
@@ -108,7 +108,7 @@ class HeadReservation:
 
     def admit(self, leases: Sequence[Lease], ends: Ends) -> None:
         """Take note of a job that is started before the head: from now on it runs beside everything that is asked."""
-        amounts = amounts_of(leases, self._grounds)
+        amounts = amounts_of(leases, self._capacities)
         if amounts:
             self._things.append(Release(amounts, ours=True, ends_at=ends.ends_at, ends=ends.ends))
             self._harmless.clear()
@@ -117,7 +117,7 @@ class HeadReservation:
 
     def amounts(self, leases: Sequence[Lease]) -> dict[int, int]:
         """Return what `leases` take of the devices that the head could be on, by their places in `waits`, in MiB."""
-        return dict(amounts_of(leases, self._grounds))
+        return dict(amounts_of(leases, self._capacities))
 
     def waits(self, lacking: Callable[[DeviceCapacity], int | None]) -> dict[int, DeviceWait]:
         """Return what the head waits for on each device, by place. `lacking`: MiB that must get free; None: all."""
@@ -126,11 +126,11 @@ class HeadReservation:
         for thing in self._things:
             for place, mib in thing.amounts:
                 there[place].append((thing.foreign, Tenant(thing.ends or (math.inf,) * FUTURES, max(1, mib))))
-        for place, budget in enumerate(self._now):
+        for place, capacity in enumerate(self._now):
             # What others use may leave room enough: a desktop, or what the driver takes for itself.
-            stays = self._fits([_with(self._grounds[place], 0, 0, self._held[place][2])])
+            stays = self._fits([_with(self._capacities[place], 0, 0, self._held[place][2])])
             tenants = tuple(tenant for foreign, tenant in there[place] if not (foreign and stays))
-            lacks = lacking(budget) if stays else None
+            lacks = lacking(capacity) if stays else None
             whole = sum(tenant.mib for tenant in tenants)
             found[place] = DeviceWait(whole if lacks is None else lacks, tenants)
         return found
@@ -213,17 +213,17 @@ class HeadReservation:
 
     def _read_devices(self) -> None:
         """Note what is on each device while everything runs, and whether the head has room on it alone."""
-        self._held = [[0, 0, 0] for _ in self._grounds]
+        self._held = [[0, 0, 0] for _ in self._capacities]
         for thing in self._things:
             _hold(self._held, thing, 1)
-        self._now = [_with(budget, *held) for budget, held in zip(self._grounds, self._held, strict=True)]
+        self._now = [_with(capacity, *held) for capacity, held in zip(self._capacities, self._held, strict=True)]
         self._has_room = [self._number is not None and self._room(place, held) for place, held in enumerate(self._held)]
 
     def _room(self, place: int, held: Sequence[int]) -> bool:
         """Return whether one device has room for the head when it holds so much."""
         key = (place, *held)
         if key not in self._rooms:
-            self._rooms[key] = self._fits([_with(self._grounds[place], *held)])
+            self._rooms[key] = self._fits([_with(self._capacities[place], *held)])
         return self._rooms[key]
 
     def _fits_after(self, ended: Iterable[Release], beside: Release | None = None) -> bool:
@@ -234,40 +234,40 @@ class HeadReservation:
                 held.setdefault(place, list(self._held[place]))
             _hold(held, thing, sign)
         if self._number is None:
-            changed = {place: _with(self._grounds[place], *each) for place, each in held.items()}
-            return self._fits([changed.get(place, budget) for place, budget in enumerate(self._now)])
+            changed = {place: _with(self._capacities[place], *each) for place, each in held.items()}
+            return self._fits([changed.get(place, capacity) for place, capacity in enumerate(self._now)])
         more = sum(self._room(place, each) - self._has_room[place] for place, each in held.items())
         return sum(self._has_room) + more >= self._number
 
 
 def things_of(
-    grounds: Sequence[DeviceCapacity], leases: Sequence[Lease], ends: Mapping[tuple[str, str], Ends]
+    capacities: Sequence[DeviceCapacity], leases: Sequence[Lease], ends: Mapping[tuple[str, str], Ends]
 ) -> list[Release]:
-    """Return all that is on `grounds`. `ends` has this daemon's running jobs, by id and directory, with their ends."""
+    """Return all that is on them. `ends` has this daemon's running jobs, by id and directory, with their ends."""
     jobs: dict[tuple[str, str], list[Lease]] = {}
     for lease in leases:
         jobs.setdefault((lease.job_label, lease.run_dir), []).append(lease)
     things = []
     for (label, run_dir), mine in jobs.items():
-        amounts = amounts_of(mine, grounds)
+        amounts = amounts_of(mine, capacities)
         known = next((key for key in ((label, run_dir), (label, "")) if key in ends), None)
         if amounts:
             mine_end = Ends() if known is None else ends[known]
             things.append(Release(amounts, ours=known is not None, ends_at=mine_end.ends_at, ends=mine_end.ends))
-    for place, budget in enumerate(grounds):
-        if budget.foreign_mib or budget.foreign:
-            things.append(Release(((place, budget.foreign_mib),), foreign=True))
+    for place, capacity in enumerate(capacities):
+        if capacity.foreign_mib or capacity.foreign:
+            things.append(Release(((place, capacity.foreign_mib),), foreign=True))
     return things
 
 
-def amounts_of(leases: Iterable[Lease], grounds: Sequence[DeviceCapacity]) -> _Amounts:
-    """Return what `leases` take of the devices `grounds`: their places there, each with MiB; all of a whole device."""
-    places = {budget.device.uuid: place for place, budget in enumerate(grounds)}
+def amounts_of(leases: Iterable[Lease], capacities: Sequence[DeviceCapacity]) -> _Amounts:
+    """Return what `leases` take of `capacities`: their places there, each with MiB; all of a whole device."""
+    places = {capacity.device.uuid: place for place, capacity in enumerate(capacities)}
     taken: dict[int, int] = {}
     for lease in leases:
         if lease.device_uuid in places:
             place = places[lease.device_uuid]
-            mib = grounds[place].total_mib if lease.whole else lease.share_mib
+            mib = capacities[place].total_mib if lease.whole else lease.share_mib
             taken[place] = taken.get(place, 0) + mib
     return tuple(sorted(taken.items()))
 
@@ -299,9 +299,9 @@ def _one_more(level: Iterable[tuple[int, ...]], kinds: Sequence[Sequence[Release
                 yield (*taken, i)
 
 
-def _with(budget: DeviceCapacity, leased: int, tenants: int, used: int) -> DeviceCapacity:
+def _with(capacity: DeviceCapacity, leased: int, tenants: int, used: int) -> DeviceCapacity:
     """Return the device with `leased` MiB of `tenants` leases, and with or without the processes of others."""
     if not used:
-        budget = replace(budget, foreign_mib=0, foreign=())
-    computing = any("C" in process.kind for process in budget.foreign)
-    return replace(budget, leased_mib=leased, taken=budget.alone and (bool(tenants) or computing))
+        capacity = replace(capacity, foreign_mib=0, foreign=())
+    computing = any("C" in process.kind for process in capacity.foreign)
+    return replace(capacity, leased_mib=leased, taken=capacity.alone and (bool(tenants) or computing))

@@ -24,7 +24,7 @@ from gpusched.model.device import Inventory
 from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan
-from gpusched.planner.capacity import DeviceCapacity, budgets, excluded_devices
+from gpusched.planner.capacity import DeviceCapacity, device_capacities, excluded_devices
 from gpusched.planner.foreign import without_ignored
 from gpusched.planner.holders import Began
 from gpusched.scheduling.backfill import Ends, HeadReservation, things_of
@@ -67,12 +67,12 @@ class Fit(Enum):
 
 
 class Machine:
-    """One ground during a pass: what starts is leased at once. `ends`: see `things_of`."""
+    """One snapshot during a pass: what starts is leased at once. `ends`: see `things_of`."""
 
-    def __init__(self, ground: MachineSnapshot, ends: dict[tuple[str, str], Ends], settings: Settings) -> None:
-        self.inventory = ground.inventory
-        self.leases = ground.leases
-        self._began = ground.began
+    def __init__(self, snapshot: MachineSnapshot, ends: dict[tuple[str, str], Ends], settings: Settings) -> None:
+        self.inventory = snapshot.inventory
+        self.leases = snapshot.leases
+        self._began = snapshot.began
         self.head: str | None = None
         self.prospect: HeadReservation | None = None
         self.forecast: HeadForecast | None = None
@@ -82,7 +82,7 @@ class Machine:
         self.latest = -math.inf
         self._ends = ends
         self._settings = settings
-        self._grounds = budgets(ground.inventory, ground.leases, settings.headroom, None)
+        self._all_capacities = device_capacities(snapshot.inventory, snapshot.leases, settings.headroom, None)
         self._passing: dict[str, tuple[DeviceCapacity, ...]] = {}
         self._holders: dict[tuple[frozenset[str] | None, str | None], str] = {}
         self._needs: dict[Hashable, str] = {}
@@ -90,46 +90,50 @@ class Machine:
     def devices(self, submission: Submission) -> tuple[DeviceCapacity, ...]:
         """Return the devices that the job may use, as they are now. Raises as `chosen_devices` does."""
         only = chosen_devices(submission, self.inventory)
-        return tuple(budget for budget in self._capacities(submission) if only is None or budget.device.uuid in only)
+        return tuple(
+            capacity for capacity in self._capacities(submission) if only is None or capacity.device.uuid in only
+        )
 
     def fit(self, submission: Submission) -> Fit | NeverFits:
         """Return whether the job fits now, or will when others end, or the error if neither. Raises HostFault."""
         try:
-            grounds = self.devices(submission)
+            capacities = self.devices(submission)
             if not needs_devices(submission) or (submission.command is None and not self.inventory.devices):
                 return Fit.NOW
-            if is_feasible(submission, grounds, self._settings):
+            if is_feasible(submission, capacities, self._settings):
                 return Fit.NOW
-            if is_feasible(submission, [budget.emptied for budget in grounds], self._settings):
+            if is_feasible(submission, [capacity.emptied for capacity in capacities], self._settings):
                 return Fit.LATER
         except NeverFits as error:
             return error
         except UsageError as error:
             return NeverFits(error.message, error.hint)
-        return self._why_never(submission, grounds)
+        return self._why_never(submission, capacities)
 
     def plan(self, submission: Submission, avoid: frozenset[str]) -> Plan | None:
         """Return the job's plan without the devices `avoid`, or None if it does not fit there."""
         if avoid:
-            grounds = [budget for budget in self.devices(submission) if budget.device.uuid not in avoid]
-            if not is_feasible(submission, grounds, self._settings):
+            capacities = [capacity for capacity in self.devices(submission) if capacity.device.uuid not in avoid]
+            if not is_feasible(submission, capacities, self._settings):
                 return None
         return plan_for(submission, self.inventory, self.leases, self._settings, avoid)
 
     def take(self, leases: tuple[Lease, ...]) -> None:
         """Lease what a job that starts gets."""
         self.leases += leases
-        self._grounds = budgets(self.inventory, self.leases, self._settings.headroom, None)
+        self._all_capacities = device_capacities(self.inventory, self.leases, self._settings.headroom, None)
         self._passing.clear()
 
     def wait_at_head(self, job: str, submission: Submission, now: float, surety: float) -> None:
         """Let a job that fits later be the head. `surety`: how probably a job ends before its start that passes it."""
-        grounds = [budget for budget in self.devices(submission) if could_be_on(submission, budget, self._settings)]
+        capacities = [
+            capacity for capacity in self.devices(submission) if could_be_on(submission, capacity, self._settings)
+        ]
         single, number = on_single_devices(submission)
         self.head = job
         self.prospect = HeadReservation(
-            grounds,
-            things_of(grounds, self.leases, self._ends),
+            capacities,
+            things_of(capacities, self.leases, self._ends),
             lambda after: is_feasible(single, after, self._settings),
             _MOST_CHECKS // ways(submission),
             number,
@@ -138,7 +142,7 @@ class Machine:
         if surety <= 1 and number is not None:
             lacking = partial(mib_lacking, submission, settings=self._settings)
             self.forecast = DeviceForecast(self.prospect.waits(lacking), number, now)
-        elif surety <= 1 and (cost := ways(submission) * len(grounds)) <= _MOST_COST:
+        elif surety <= 1 and (cost := ways(submission) * len(capacities)) <= _MOST_COST:
             one_in = 3 if cost <= _MOST_COST // 2 else 6
             found = partial(self.prospect.starts, now, one_in)
             self.forecast = WholeForecast(found, max(1, _MOST_COST // (2 * cost)), now)
@@ -166,10 +170,10 @@ class Machine:
         """Return the devices, without the processes of others that the job passes over."""
         ignored = submission.ignore_foreign
         if ignored is None:
-            return self._grounds
+            return self._all_capacities
         if ignored not in self._passing:
             inventory, _ = without_ignored(self.inventory, self.leases, ignored)
-            self._passing[ignored] = budgets(inventory, self.leases, self._settings.headroom, None)
+            self._passing[ignored] = device_capacities(inventory, self.leases, self._settings.headroom, None)
         return self._passing[ignored]
 
     def what_it_needs(self, submission: Submission) -> str:
@@ -179,7 +183,7 @@ class Machine:
             self._needs[need] = what_it_needs(submission, self.devices(submission), self._settings.context_mib)
         return self._needs[need]
 
-    def _why_never(self, submission: Submission, grounds: Sequence[DeviceCapacity]) -> NeverFits:
+    def _why_never(self, submission: Submission, capacities: Sequence[DeviceCapacity]) -> NeverFits:
         excluded = excluded_devices(self.inventory, chosen_devices(submission, self.inventory))
-        line = never_line(submission, grounds, excluded, self._settings.context_mib)
+        line = never_line(submission, capacities, excluded, self._settings.context_mib)
         return NeverFits(line, "mend or undrain the device, or stop the job and ask for less")

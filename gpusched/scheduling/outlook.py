@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gpusched.leases.directory import leases_of_plan
 from gpusched.model.job import Submission
 from gpusched.model.status import JobState
-from gpusched.planner.capacity import budgets
+from gpusched.planner.capacity import device_capacities
 from gpusched.scheduling.alternatives import alternatives
 from gpusched.scheduling.forecast import FUTURES, drawn_ends
 from gpusched.scheduling.run_times import RunTimes
@@ -51,7 +51,7 @@ class QueueSnapshot(NamedTuple):
 
     waiting: tuple[Job, ...]
     live: tuple[Job, ...]
-    grounds: Mapping[str | None, MachineSnapshot]
+    snapshots: Mapping[str | None, MachineSnapshot]
     blocked: Mapping[str, str]
     now: float
     limits: Mapping[str, int] = MappingProxyType({})
@@ -67,8 +67,8 @@ class Outlook:
     def __init__(self, job: Job, seen: QueueSnapshot, predictions: Predictions, settings: Settings) -> None:
         self.starts: list[float] = []
         self.ways: list[str] = []
-        grounds = {name: _by_leases_alone(ground, settings.headroom) for name, ground in seen.grounds.items()}
-        self._job, self._seen = job, seen._replace(grounds=grounds)
+        snapshots = {name: _by_leases_alone(snapshot, settings.headroom) for name, snapshot in seen.snapshots.items()}
+        self._job, self._seen = job, seen._replace(snapshots=snapshots)
         self._predictions, self._settings = predictions, settings
         machine = job.submission.machine if job.submission else None
         possible = (one for one in seen.waiting if one.id not in seen.blocked)
@@ -103,20 +103,20 @@ class Outlook:
     def _starts_as(self, asked: Submission) -> bool:
         """Return whether the job would start now if it asked for this."""
         waiting = (*self._ahead, replace(self._job, submission=asked))
-        decision = self._decide(waiting, self._seen.live, self._seen.grounds, self._seen.now)
+        decision = self._decide(waiting, self._seen.live, self._seen.snapshots, self._seen.now)
         return any(start.id == self._job.id for start in decision.starts)
 
     def _decide(
         self,
         waiting: tuple[Job, ...],
         live: tuple[Job, ...],
-        grounds: Mapping[str | None, MachineSnapshot],
+        snapshots: Mapping[str | None, MachineSnapshot],
         now: float,
     ) -> Decision:
         running = [self._predictions.running(job, now) for job in live]
         seen, expected = self._seen, self._predictions.expected
         return schedule(
-            waiting, running, grounds, seen.blocked, self._settings, now, expected=expected, limits=seen.limits
+            waiting, running, snapshots, seen.blocked, self._settings, now, expected=expected, limits=seen.limits
         )
 
     def _start_in(self, future: int) -> Generator[None, None, float]:
@@ -124,13 +124,13 @@ class Outlook:
 
         It yields after each decision.
         """
-        now, grounds = self._seen.now, dict(self._seen.grounds)
+        now, snapshots = self._seen.now, dict(self._seen.snapshots)
         waiting = {one.id: one for one in (*self._ahead, self._job)}
         live = {job.id: job for job in self._seen.live}
         ends = [(self._predictions.running(job, now).ends[future], job.id) for job in live.values()]
         heapq.heapify(ends)
         while True:  # something of ours ends each time, and there is only so much of that
-            decision = self._decide(tuple(waiting.values()), tuple(live.values()), grounds, now)
+            decision = self._decide(tuple(waiting.values()), tuple(live.values()), snapshots, now)
             yield
             for start in decision.starts:
                 if start.id == self._job.id:
@@ -139,7 +139,7 @@ class Outlook:
                 live[job.id] = job
                 mine = (replace(lease, run_dir=job.run_dir) for lease in leases_of_plan(start.plan, job.id))
                 machine = job.submission.machine if job.submission else None
-                grounds[machine] = replace(grounds[machine], leases=(*grounds[machine].leases, *mine))
+                snapshots[machine] = replace(snapshots[machine], leases=(*snapshots[machine].leases, *mine))
                 heapq.heappush(ends, (drawn_ends(job.id, self._predictions.expected(job), now)[future], job.id))
             for head, expected in decision.promised.items():
                 waiting[head] = replace(waiting[head], promised=expected)
@@ -147,24 +147,27 @@ class Outlook:
                 return math.inf
             now = max(now, ends[0][0])
             while ends and ends[0][0] <= now:
-                grounds = _without(grounds, live.pop(heapq.heappop(ends)[1]))
+                snapshots = _without(snapshots, live.pop(heapq.heappop(ends)[1]))
 
 
-def _without(grounds: Mapping[str | None, MachineSnapshot], ended: Job) -> dict[str | None, MachineSnapshot]:
+def _without(snapshots: Mapping[str | None, MachineSnapshot], ended: Job) -> dict[str | None, MachineSnapshot]:
     """Return the machines without what a job had that has ended."""
     return {
-        name: replace(ground, leases=tuple(lease for lease in ground.leases if lease.run_dir != ended.run_dir))
-        for name, ground in grounds.items()
+        name: replace(snapshot, leases=tuple(lease for lease in snapshot.leases if lease.run_dir != ended.run_dir))
+        for name, snapshot in snapshots.items()
     }
 
 
-def _by_leases_alone(ground: MachineSnapshot, headroom: int) -> MachineSnapshot:
+def _by_leases_alone(snapshot: MachineSnapshot, headroom: int) -> MachineSnapshot:
     """Return a machine on which jobs use nothing beside their leases: without these, what they had is free."""
-    foreign = {budget.device.uuid: budget for budget in budgets(ground.inventory, ground.leases, headroom, None)}
+    foreign = {
+        capacity.device.uuid: capacity
+        for capacity in device_capacities(snapshot.inventory, snapshot.leases, headroom, None)
+    }
     devices = tuple(
-        replace(device, memory_used_mib=budget.foreign_mib, processes=budget.foreign)
-        if (budget := foreign.get(device.uuid))
+        replace(device, memory_used_mib=capacity.foreign_mib, processes=capacity.foreign)
+        if (capacity := foreign.get(device.uuid))
         else device
-        for device in ground.inventory.devices
+        for device in snapshot.inventory.devices
     )
-    return replace(ground, inventory=replace(ground.inventory, devices=devices))
+    return replace(snapshot, inventory=replace(snapshot.inventory, devices=devices))

@@ -90,7 +90,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 def schedule(
     waiting: Sequence[Job],
     running: Sequence[Running],
-    grounds: Mapping[str | None, MachineSnapshot],
+    snapshots: Mapping[str | None, MachineSnapshot],
     blocked: Mapping[str, str],
     settings: Settings,
     now: float,
@@ -98,14 +98,14 @@ def schedule(
     expected: Callable[[Job], RunTimes] = lambda _: PRIOR,
     limits: Mapping[str, int] = MappingProxyType({}),
 ) -> Decision:
-    """Return what to do with the queue `waiting`. `grounds` has this host under None, described machines by name.
+    """Return what to do with the queue `waiting`. `snapshots` has this host under None, described machines by name.
 
     `expected` returns how long a job may run. `blocked` are the jobs that may not start whatever is free, with the
     reason. `limits`: of groups, how many of their jobs may run at the same time. `now` in Unix seconds.
 
     How long it takes: `python -m bench.queue_trace pass`.
     """
-    one_pass = _Pass(running, grounds, settings, now, expected, limits)
+    one_pass = _Pass(running, snapshots, settings, now, expected, limits)
     for _, level in groupby(sorted(waiting, key=queue_order), key=_priority):
         for job in level:
             if job.id in blocked:
@@ -145,7 +145,7 @@ class _Pass:
     def __init__(
         self,
         running: Sequence[Running],
-        grounds: Mapping[str | None, MachineSnapshot],
+        snapshots: Mapping[str | None, MachineSnapshot],
         settings: Settings,
         now: float,
         expected: Callable[[Job], RunTimes],
@@ -155,7 +155,7 @@ class _Pass:
         self._ends = {(job.id, job.run_dir): Ends(job.ends_at, job.ends) for job in running}
         self._promised: dict[str, float] = {}
         self._expected = expected
-        self._machines = {name: Machine(ground, self._ends, settings) for name, ground in grounds.items()}
+        self._machines = {name: Machine(snapshot, self._ends, settings) for name, snapshot in snapshots.items()}
         self._settings = settings
         self._now = now
         self._live = len(running)

@@ -32,32 +32,33 @@ _MOST_DEVICES: Final = 3
 _MOST_NAMED: Final = 5
 
 
-def what_it_needs(submission: Submission, grounds: Sequence[DeviceCapacity], context_mib: int) -> str:
+def what_it_needs(submission: Submission, capacities: Sequence[DeviceCapacity], context_mib: int) -> str:
     """Return `needs 1583 MiB × 10 (actor)`, context included, or what a command needs, and what it is restricted to."""
     within = "" if submission.visible is None else f" (with {submission.visible.variable})"
     if submission.command is not None:
-        return f"needs {needed(submission.command, context_mib)}{_part(submission, grounds)}{within}"
+        return f"needs {needed(submission.command, context_mib)}{_part(submission, capacities)}{within}"
     return f"needs {needed_by(request_of(submission).roles, context_mib)}{within}"
 
 
-def who_holds(grounds: Sequence[DeviceCapacity], leases: Sequence[Lease], began: Began, now: float) -> str:
+def who_holds(capacities: Sequence[DeviceCapacity], leases: Sequence[Lease], began: Began, now: float) -> str:
     """Return who holds the devices, those of which most is held: `GPU 2 has 6334 of 15837 MiB free, ...`."""
-    by_held = sorted(grounds, key=lambda budget: budget.plannable_mib - budget.idle_mib)
-    taken = [budget for budget in by_held if _is_taken(budget)]
+    by_held = sorted(capacities, key=lambda capacity: capacity.plannable_mib - capacity.idle_mib)
+    taken = [capacity for capacity in by_held if _is_taken(capacity)]
     texts = [
-        ", ".join(filter(None, (_room(budget), held(budget, leases, began, now)))) for budget in taken[:_MOST_DEVICES]
+        ", ".join(filter(None, (_room(capacity), held(capacity, leases, began, now))))
+        for capacity in taken[:_MOST_DEVICES]
     ]
     more = len(taken) - len(texts)
     return "; ".join([*texts, f"and {more} more"] if more else texts)
 
 
 def never_line(
-    submission: Submission, grounds: Sequence[DeviceCapacity], excluded: Sequence[str], context_mib: int
+    submission: Submission, capacities: Sequence[DeviceCapacity], excluded: Sequence[str], context_mib: int
 ) -> str:
     """Return why the job does not fit however long it waits: what it needs, and what there is when all is idle."""
-    idle = sorted((budget.idle_mib for budget in grounds), reverse=True)
+    idle = sorted((capacity.idle_mib for capacity in capacities), reverse=True)
     gpus = f"{len(idle)} GPU{'' if len(idle) == 1 else 's'} of up to {idle[0]} MiB" if idle else "no GPU"
-    needs = what_it_needs(submission, grounds, context_mib)
+    needs = what_it_needs(submission, capacities, context_mib)
     return "; ".join([f"{needs}, and all that it could have on an idle host is {gpus}", *excluded[:_MOST_DEVICES]])
 
 
@@ -123,24 +124,23 @@ def _command(group: str) -> str:
     return f"gpusched group {shlex.quote(group)}"
 
 
-def _is_taken(budget: DeviceCapacity) -> bool:
+def _is_taken(capacity: DeviceCapacity) -> bool:
     """Return whether leases or foreign processes hold something of the device."""
-    seen = bool(budget.leased_mib or budget.foreign)
-    return seen or budget.taken or budget.foreign_mib > budget.drivers_mib
+    seen = bool(capacity.leased_mib or capacity.foreign)
+    return seen or capacity.taken or capacity.foreign_mib > capacity.drivers_mib
 
 
-def _room(budget: DeviceCapacity) -> str:
-    if budget.taken:
-        return (
-            f"GPU {budget.device.label} lets one process in ({(budget.device.compute_mode or '').upper()}) and has one"
-        )
-    return f"GPU {budget.device.label} has {budget.plannable_mib} of {budget.idle_mib} MiB free"
+def _room(capacity: DeviceCapacity) -> str:
+    if capacity.taken:
+        mode = (capacity.device.compute_mode or "").upper()
+        return f"GPU {capacity.device.label} lets one process in ({mode}) and has one"
+    return f"GPU {capacity.device.label} has {capacity.plannable_mib} of {capacity.idle_mib} MiB free"
 
 
-def _part(submission: Submission, grounds: Sequence[DeviceCapacity]) -> str:
+def _part(submission: Submission, capacities: Sequence[DeviceCapacity]) -> str:
     """Return how much a part of a device is: one amount if all devices agree, else the least and the most."""
     fraction = submission.command.fraction if submission.command else None
-    sizes = sorted({budget.idle_mib for budget in grounds})
+    sizes = sorted({capacity.idle_mib for capacity in capacities})
     if fraction is None or not sizes or not 0 < fraction < FRACTION_ONE:
         return ""
     least, most = portion(sizes[0], fraction), portion(sizes[-1], fraction)

@@ -126,7 +126,7 @@ class Tunnel:
         complaint = bytearray()
         try:
             async with _run(self._argv(there), complaint, self._beat_s) as process:
-                why = await self._heed(process)
+                why = await self._follow(process)
                 if self.away is None:  # at once: another user there may take that name now
                     await self._lose(why or "its ssh has ended")
         except OSError as error:
@@ -153,7 +153,7 @@ class Tunnel:
         process = await asyncio.create_subprocess_exec(*argv, stdin=null, stdout=null, stderr=null)
         await _end(process, patience_s=_CANCEL_S)
 
-    async def _heed(self, process: asyncio.subprocess.Process) -> str:
+    async def _follow(self, process: asyncio.subprocess.Process) -> str:
         """Follow what comes from there until it ends; return what was wrong with it."""
         assert process.stdout is not None  # noqa: S101 (for the type checker)
         try:

@@ -125,7 +125,7 @@ def test_a_message_that_is_too_long_ends_only_its_peer(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("version", [0, PROTOCOL + 1])
-def test_a_daemon_of_another_protocol_is_named_with_the_cure(
+def test_a_daemon_of_another_protocol_is_named_with_the_fix(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     daemon.start()

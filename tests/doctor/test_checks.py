@@ -1,4 +1,4 @@
-"""Every finding that there is: from facts to state, words and cure. None of these needs a host."""
+"""Every finding that there is: from facts to state, words and fix. None of these needs a host."""
 
 import re
 import stat
@@ -183,7 +183,7 @@ TROUBLE: list[tuple[Check, Any, str, str, str]] = [
     (of_gpusched.check_leases, places(leases=place(mode=stat.S_IFDIR | 0o777)), "error", "each other's", "chmod 1777"),
     (of_gpusched.check_leases, places(leases=place(writable=False)), "error", "cannot be written", "chmod 1777"),
     (of_gpusched.check_leases, places(leases=place(owner=1001)), "error", "user 1001", "chown"),
-    (of_gpusched.check_daemon, daemon(silence="it hangs", silence_cure="kill it"), "error", "it hangs", "kill it"),
+    (of_gpusched.check_daemon, daemon(silence="it hangs", silence_fix="kill it"), "error", "it hangs", "kill it"),
     (of_gpusched.check_daemon, daemon(daemon_version="0.9"), "warning", "0.9, and this is 1.0", "daemon stop"),
     (of_gpusched.check_daemon, daemon(problems=("the disk is full",)), "warning", "disk is full", "/s/daemon.log"),
     (
@@ -277,12 +277,12 @@ def name(value: Any) -> str:
     return value.__name__ if callable(value) else value if isinstance(value, str) else "-"
 
 
-@pytest.mark.parametrize(("check", "facts", "state", "words", "cure"), TROUBLE, ids=name)
-def test_trouble_is_found_in_words_and_with_a_cure(check: Check, facts: Any, state: str, words: str, cure: str) -> None:
+@pytest.mark.parametrize(("check", "facts", "state", "words", "fix"), TROUBLE, ids=name)
+def test_trouble_is_found_in_words_and_with_a_fix(check: Check, facts: Any, state: str, words: str, fix: str) -> None:
     finding = next(each for each in told(check, facts) if each.state != "ok")
     assert finding.state == state
     assert words in finding.found
-    assert cure in finding.fix
+    assert fix in finding.fix
 
 
 @pytest.mark.parametrize(("check", "facts", "words"), FINE, ids=name)

@@ -41,8 +41,8 @@ def findings(command: Command, *, code: int) -> dict[str, dict[str, str]]:
     assert told.returncode == code, told.stdout + told.stderr
     assert told.stderr == ""
     document: dict[str, Any] = json.loads(told.stdout)
-    assert all(set(each) == {"check", "state", "found", "cure"} for each in document["findings"])
-    assert all(each["cure"] for each in document["findings"] if each["state"] != "ok")
+    assert all(set(each) == {"check", "state", "found", "fix"} for each in document["findings"])
+    assert all(each["fix"] for each in document["findings"] if each["state"] != "ok")
     return {each["check"]: each for each in document["findings"]}
 
 
@@ -71,7 +71,7 @@ def test_a_drained_device_is_told_with_its_reason(stand_in: StandIn, tmp_path: P
     found = findings(command, code=5)["health"]
     assert "GPU 1: drained since" in found["found"]
     assert "Xid 79" in found["found"]
-    assert "gpusched daemon undrain 1" in found["cure"]
+    assert "gpusched daemon undrain 1" in found["fix"]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_what_jobs_take_is_shown_and_which_logs_were_cut(stand_in: StandIn, tmp_
     found = findings(command, code=0)
     room = found["room"]["found"].removeprefix("at least ")  # on a slow host it has no time for the rest
     assert room == "2 jobs: logs 5 MiB, results 3 MiB; 1 ended over 30 days ago, with 3 MiB"
-    assert found["room"]["cure"].startswith("gpusched prune --older 30d --keep-results")
+    assert found["room"]["fix"].startswith("gpusched prune --older 30d --keep-results")
     assert found["logs"]["found"] == "1 log cut in the middle: run-2/actor.0 (11 MiB); each may hold 256 MiB"
 
 
@@ -130,7 +130,7 @@ def test_a_daemon_that_hangs_is_told(tmp_path: Path) -> None:
         silent.listen()
         found = findings(command, code=5)["daemon"]
     assert "does not answer" in found["found"]
-    assert "daemon stop" in found["cure"]
+    assert "daemon stop" in found["fix"]
 
 
 def test_directories_that_are_open_to_others_are_told_with_the_command_that_closes_them(tmp_path: Path) -> None:
@@ -140,9 +140,9 @@ def test_directories_that_are_open_to_others_are_told_with_the_command_that_clos
         folder.mkdir()
         folder.chmod(0o777)
     found = findings(command, code=5)
-    assert found["state-directory"]["cure"] == f"chmod go-w {command.state}"
-    assert found["runtime-directory"]["cure"] == f"chmod 700 {runtime}"
-    os.system("; ".join(found[each]["cure"] for each in ("state-directory", "runtime-directory")))  # noqa: S605
+    assert found["state-directory"]["fix"] == f"chmod go-w {command.state}"
+    assert found["runtime-directory"]["fix"] == f"chmod 700 {runtime}"
+    os.system("; ".join(found[each]["fix"] for each in ("state-directory", "runtime-directory")))  # noqa: S605
     assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
     assert findings(command, code=0)["state-directory"]["state"] == "ok"
 
@@ -185,12 +185,12 @@ def test_in_a_pipe_it_is_plain_text_with_words_for_marks(tmp_path: Path) -> None
     assert told.stdout.isascii()
     assert "\x1b" not in told.stdout
     assert re.search(r"^FAIL runtime-directory +\S+ is open to other users$", told.stdout, re.MULTILINE)
-    assert re.search(r"^ +cure: chmod 700 ", told.stdout, re.MULTILINE)
+    assert re.search(r"^ +fix: chmod 700 ", told.stdout, re.MULTILINE)
     assert re.search(r"^1 error(, \d+ warnings?)?$", told.stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120])
-def test_in_a_terminal_findings_keep_to_its_width_and_cures_stay_whole(
+def test_in_a_terminal_findings_keep_to_its_width_and_fixes_stay_whole(
     stand_in: StandIn, tmp_path: Path, columns: int
 ) -> None:
     command = on(stand_in, FOUR_V100, tmp_path)

@@ -254,7 +254,7 @@ def test_a_role_needs_no_device_while_all_of_its_conditions_hold(
     under = workload.under(settings)
     assert (under.role("actor").memory, under.role("learner").memory) == (needs, Memory(min_mib=2048))
     assert not under.conditional
-    assert [role.light for role in under.roles] == [needs is None, False]
+    assert [role.low_cpu for role in under.roles] == [needs is None, False]
 
 
 def test_a_role_is_there_only_while_all_of_its_conditions_hold() -> None:

@@ -15,7 +15,7 @@ from gpusched.model.job import CommandRequest
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan
 from gpusched.planner import Rules
-from gpusched.planner.capacity import budgets
+from gpusched.planner.capacity import device_capacities
 from gpusched.planner.command import plan_command
 from tests.planner.building import host
 
@@ -173,9 +173,9 @@ def test_what_others_leave_of_a_whole_device_is_still_its_holders() -> None:
     assert [one.share_mib for one in mine] == [700]
     with pytest.raises(NotNow, match=r"0 of 1000 MiB free, 700 MiB leased to run-1 \(as a whole GPU\)"):
         planned(memory(10), after, *mine)
-    (device,) = budgets(after, mine, 0, None)
+    (device,) = device_capacities(after, mine, 0, None)
     assert (device.leased_mib, device.plannable_mib) == (1000, 0)
-    assert budgets(before, mine, 0, None)[0].leased_mib == 700
+    assert device_capacities(before, mine, 0, None)[0].leased_mib == 700
 
 
 def test_a_device_of_which_more_than_half_is_used_by_nobody_in_sight_is_not_whole() -> None:

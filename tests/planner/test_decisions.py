@@ -292,9 +292,9 @@ def test_a_role_may_say_its_threads() -> None:
 @pytest.mark.parametrize("devices", [(), (4000,)])
 def test_replicas_that_leave_their_work_to_others_leave_them_the_cpus_too(devices: tuple[int, ...]) -> None:
     asked = ask(learner=(1, 2000, 0.75), actor=(3, 512))
-    light = replace(asked.roles[1], memory=None, light=True)
+    low_cpu = replace(asked.roles[1], memory=None, low_cpu=True)
     inventory = replace(host(*devices, cpus=8), source="nvml" if devices else "cpu")
-    found = plan(replace(asked, roles=(asked.roles[0], light)), inventory)
+    found = plan(replace(asked, roles=(asked.roles[0], low_cpu)), inventory)
     assert [replica.threads for replica in found.replicas] == [8, 1, 1, 1]
     assert {replica.cpus for replica in found.replicas} == {tuple(range(8))}
 

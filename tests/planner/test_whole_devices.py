@@ -16,7 +16,7 @@ from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan, Request, RoleRequest
 from gpusched.model.workload import Devices
 from gpusched.planner import Rules, document, plan
-from gpusched.planner.capacity import budgets
+from gpusched.planner.capacity import device_capacities
 from gpusched.planner.feasibility import request_fits
 from tests.planner.building import ask, host, limits
 
@@ -217,7 +217,7 @@ def test_whole_devices_are_exclusive_and_no_device_is_overcommitted(
 ) -> None:
     inventory, leases = machine(rows)
     found = tried(request, inventory, leases)
-    assert (found is not None) == request_fits(request, budgets(inventory, leases, 0, None), 1, "balanced")
+    assert (found is not None) == request_fits(request, device_capacities(inventory, leases, 0, None), 1, "balanced")
     if found is None:
         return
     shares = dict.fromkeys((device.uuid for device in found.devices), 0)
@@ -248,7 +248,7 @@ def test_it_fits_exactly_when_the_rest_fits_beside_some_choice_of_whole_devices(
     expected = False
     for taken in combinations(sorted(free), number):
         left = frozenset(device.uuid for device in inventory.devices) - set(taken)
-        expected |= not placed or request_fits(rest, budgets(inventory, leases, 0, left), 1, "balanced")
+        expected |= not placed or request_fits(rest, device_capacities(inventory, leases, 0, left), 1, "balanced")
     assert (tried(request, inventory, leases) is not None) == expected
 
 

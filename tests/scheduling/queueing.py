@@ -81,8 +81,10 @@ def decide(
     told = {each.id for each in running}
     ours = {one.job for one in leases if one.user is None} - told
     live = [*running, *(Running(id=name, run_dir=f"/jobs/{name}") for name in sorted(ours))]
-    ground = MachineSnapshot(inventory=inventory, leases=tuple(leases))
-    return schedule(waiting, live, {None: ground}, blocked or {}, settings, now, expected=expected, limits=limits or {})
+    snapshot = MachineSnapshot(inventory=inventory, leases=tuple(leases))
+    return schedule(
+        waiting, live, {None: snapshot}, blocked or {}, settings, now, expected=expected, limits=limits or {}
+    )
 
 
 def started(decision: Decision) -> list[str]:

@@ -15,7 +15,7 @@ from gpusched.model.device import DeviceProcess, Inventory
 from gpusched.model.job import CommandRequest
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Request
-from gpusched.planner.capacity import budgets
+from gpusched.planner.capacity import device_capacities
 from gpusched.scheduling.backfill import Ends, HeadReservation, Release, amounts_of, things_of
 from gpusched.scheduling.forecast import FUTURES, DeviceForecast
 from gpusched.scheduling.scheduler import Decision, Running
@@ -91,8 +91,8 @@ def test_what_could_be_in_the_way_in_one_order_of_ends_waits() -> None:
 
 
 def test_who_has_a_whole_device_takes_all_of_it_whatever_its_share_is() -> None:
-    grounds = budgets(host(100, 50), (), 0, None)
-    assert amounts_of([lease("a", 80, whole=True), lease("a", 20, 1)], grounds) == ((0, 100), (1, 20))
+    capacities = device_capacities(host(100, 50), (), 0, None)
+    assert amounts_of([lease("a", 80, whole=True), lease("a", 20, 1)], capacities) == ((0, 100), (1, 20))
 
 
 def test_memory_of_others_may_end_too() -> None:
@@ -125,9 +125,9 @@ def test_a_job_that_has_overrun_its_time_promises_nothing() -> None:
 
 def test_where_there_are_too_many_ways_to_end_nothing_is_called_harmless() -> None:
     def prospect(looks: int) -> HeadReservation:
-        grounds = budgets(host(100), [lease(f"run-{i}", 10 + i) for i in range(4)], 0, None)
+        capacities = device_capacities(host(100), [lease(f"run-{i}", 10 + i) for i in range(4)], 0, None)
         things = [Release(((0, 10 + i),)) for i in range(4)]
-        return HeadReservation(grounds, things, lambda after: after[0].plannable_mib >= 80, looks)
+        return HeadReservation(capacities, things, lambda after: after[0].plannable_mib >= 80, looks)
 
     assert prospect(1000).never_delays_head([lease("new", 1)])
     assert not prospect(10).never_delays_head([lease("new", 1)])
@@ -319,7 +319,7 @@ def _prospect(
 ) -> HeadReservation:
     asked = head.submission
     assert asked is not None
-    grounds = [one for one in budgets(inventory, leases, 0, None) if could_be_on(asked, one, SETTINGS)]
+    capacities = [one for one in device_capacities(inventory, leases, 0, None) if could_be_on(asked, one, SETTINGS)]
     single, number = on_single_devices(asked)
-    things = things_of(grounds, leases, ends)
-    return HeadReservation(grounds, things, lambda after: fits_on(single, after, SETTINGS), 10_000, number)
+    things = things_of(capacities, leases, ends)
+    return HeadReservation(capacities, things, lambda after: fits_on(single, after, SETTINGS), 10_000, number)

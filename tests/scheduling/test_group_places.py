@@ -44,10 +44,10 @@ def test_a_lower_limit_than_the_number_that_runs_lets_none_start() -> None:
 
 def test_jobs_without_a_device_and_on_other_machines_count_in_the_same_group() -> None:
     jobs = [in_sweep("a", whole(0), 1), in_sweep("b", part(0.1), 2, machine="other"), in_sweep("c", part(0.1), 3)]
-    grounds: dict[str | None, MachineSnapshot] = {
+    snapshots: dict[str | None, MachineSnapshot] = {
         name: MachineSnapshot(inventory=host(100)) for name in (None, "other")
     }
-    decision = schedule(jobs, [], grounds, {}, SETTINGS, 0.0, limits={"sweep": 2})
+    decision = schedule(jobs, [], snapshots, {}, SETTINGS, 0.0, limits={"sweep": 2})
     assert started(decision) == ["a", "b"]
 
 
@@ -97,10 +97,10 @@ def test_the_last_place_of_a_group_is_kept_for_one_head_and_there_is_no_second_o
         in_sweep("there", whole(1), 2.0, machine="other"),
         job("small", memory(20), created=3.0, machine="other"),
     ]
-    grounds: dict[str | None, MachineSnapshot] = {
+    snapshots: dict[str | None, MachineSnapshot] = {
         name: MachineSnapshot(inventory=host(100), leases=(lease("old", 50, user="bob"),)) for name in (None, "other")
     }
-    decision = schedule(jobs, [], grounds, {}, SETTINGS, 0.0, limits={"sweep": 1})
+    decision = schedule(jobs, [], snapshots, {}, SETTINGS, 0.0, limits={"sweep": 1})
     assert started(decision) == ["small"], "it waits for no head on its machine"
     assert decision.why["there"].endswith("is kept for head, which is before it")
 
@@ -159,16 +159,16 @@ class World:
             del self.running[sorted(self.running)[event % len(self.running)]]
 
     def decide(self, waiting: Sequence[Job], limits: Mapping[str, int]) -> Decision:
-        grounds: dict[str | None, MachineSnapshot] = {}
+        snapshots: dict[str | None, MachineSnapshot] = {}
         for machine in (None, "other"):
             held = (one for mine, _, leases in self.running.values() for one in leases if on(mine) == machine)
-            grounds[machine] = MachineSnapshot(inventory=host(100, 100), leases=tuple(held))
+            snapshots[machine] = MachineSnapshot(inventory=host(100, 100), leases=tuple(held))
         live = [
             Running(id=name, run_dir=mine.run_dir, group=group_of(mine), ends_at=began + limit if limit else None)
             for name, (mine, began, _) in self.running.items()
             for limit in [mine.submission.time_limit_s if mine.submission else None]
         ]
-        return schedule(waiting, live, grounds, {}, self.settings, self.now, expected=lambda _: PRIOR, limits=limits)
+        return schedule(waiting, live, snapshots, {}, self.settings, self.now, expected=lambda _: PRIOR, limits=limits)
 
     def number_of(self, group: str | None) -> int:
         return sum(group_of(mine) == group for mine, _, _ in self.running.values())

@@ -57,8 +57,8 @@ def outlook(
 ) -> Outlook:
     """Find out all of the last of `waiting`. The jobs of `leases` without a user are ours, and run since 0."""
     ours = (*running, *(live(name) for name in sorted({one.job for one in leases if one.user is None})))
-    ground = MachineSnapshot(inventory=inventory, leases=tuple(leases))
-    seen = QueueSnapshot(tuple(waiting), ours, {None: ground}, blocked or {}, 0.0, limits or {})
+    snapshot = MachineSnapshot(inventory=inventory, leases=tuple(leases))
+    seen = QueueSnapshot(tuple(waiting), ours, {None: snapshot}, blocked or {}, 0.0, limits or {})
     found = Outlook(waiting[-1], seen, known, EXPECTING)
     while not found.step():
         pass
@@ -195,13 +195,13 @@ def test_each_option_would_let_it_start_now_and_none_is_named_for_nothing(
     waiting = [job("head", whole(3), created=1.0), mine] if has_head else [mine]
     run_times: dict[str, RunTimes] = {one.job: (100.0, 7200.0) for one in leases}
     known = Limited(head=(10.0,), mine=(50.0, 90_000.0), **run_times)
-    ground: dict[str | None, MachineSnapshot] = {None: MachineSnapshot(inventory=inventory, leases=tuple(leases))}
+    snapshot: dict[str | None, MachineSnapshot] = {None: MachineSnapshot(inventory=inventory, leases=tuple(leases))}
     questions: list[tuple[Submission, bool]] = []
 
     def starts(submission: Submission) -> bool:
         running = [known.running(live(one.job), 0.0) for one in leases]
         asking = [*waiting[:-1], replace(mine, submission=submission)]
-        decision = schedule(asking, running, ground, {}, EXPECTING, 0.0, expected=known.expected)
+        decision = schedule(asking, running, snapshot, {}, EXPECTING, 0.0, expected=known.expected)
         questions.append((submission, any(start.id == "mine" for start in decision.starts)))
         return questions[-1][1]
 

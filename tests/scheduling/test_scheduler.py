@@ -162,11 +162,11 @@ def test_why_names_pid_user_and_since_when() -> None:
     inventory = held_by_bob(host(16160, 16160), 1, 9318)
     mine = lease("snake-3", 14000, since=time.mktime((2024, 3, 10, 8, 30, 0, 0, 0, -1)), user="eve")
     rules = replace(SETTINGS, context_mib=450, headroom=200)
-    ground: dict[str | None, MachineSnapshot] = {
+    snapshot: dict[str | None, MachineSnapshot] = {
         None: MachineSnapshot(inventory=inventory, leases=(mine,), began=began.get)
     }
     waiting = [job("snake-4", ask(actor=(10, 1133)))]
-    decision = schedule(waiting, [], ground, {}, rules, now)
+    decision = schedule(waiting, [], snapshot, {}, rules, now)
     assert decision.why["snake-4"] == (
         "needs 1583 MiB × 10 (actor); "
         "GPU 0 has 1837 of 15837 MiB free, 14000 MiB leased to eve/snake-3 since 10 Mar 08:30; "
@@ -213,10 +213,10 @@ class World:
 
     def decide(self) -> Decision:
         running = [Running(id=name, ends_at=by, run_dir=f"/jobs/{name}") for name, (_, by, _) in self.running.items()]
-        ground: dict[str | None, MachineSnapshot] = {
+        snapshot: dict[str | None, MachineSnapshot] = {
             None: MachineSnapshot(inventory=self.inventory, leases=self.leases)
         }
-        return schedule(self.waiting, running, ground, {}, self.settings, self.now)
+        return schedule(self.waiting, running, snapshot, {}, self.settings, self.now)
 
     def step(self, lasts: dict[str, float]) -> Decision:
         """Start what is to start; check that nothing is over-committed."""

@@ -51,7 +51,7 @@ def test_only_a_daemon_that_no_unit_started_forks_guards_which_would_be_of_its_u
     assert not list(fork_servers(AS_A_UNIT, (1024, 4096)))
 
 
-def test_a_manager_that_refuses_is_told_with_the_cure(host: Host, tmp_path: Path) -> None:
+def test_a_manager_that_refuses_is_told_with_the_fix(host: Host, tmp_path: Path) -> None:
     one = host.prepare(replica("learner.0"))
     nonce = prepare(one.directory, one.directory.read_spec())
     start = starter(with_manager(tmp_path, "echo Failed to connect to bus: No medium found >&2; exit 1"), LIMIT)

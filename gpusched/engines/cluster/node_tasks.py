@@ -47,13 +47,13 @@ class StepSettings(msgspec.Struct, frozen=True, kw_only=True):
 def steps_workload(group: ClusterJob, job: str, module: str) -> Workload:
     """Return what runs `module` once for each node of the group."""
     command = ("{python}", *module_options(group.cwd), module)
-    first = Role(name=_FIRST, command=command, restart=Restart(policy="on-signal", max=_ALWAYS_AGAIN), light=True)
+    first = Role(name=_FIRST, command=command, restart=Restart(policy="on-signal", max=_ALWAYS_AGAIN), low_cpu=True)
     others = Role(
         name="node",
         command=command,
         count=len(group.nodes) - 1,
         restart=Restart(policy="on-signal", max=_ALWAYS_AGAIN),
-        light=True,
+        low_cpu=True,
     )
     grace = group.workload.stop_grace_s + 10
     return Workload(name=job.rpartition("-")[0], roles=(first, others), leader=_FIRST, stop_grace_s=grace)

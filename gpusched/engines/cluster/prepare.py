@@ -107,7 +107,7 @@ def driver_job(job: ClusterJob) -> Submission:
         name=job.engine,
         command=("{python}", *module_options(job.cwd), cluster_engine(job.engine).module),
         restart=Restart(policy="on-signal", max=_RESTARTS),
-        light=True,
+        low_cpu=True,
     )
     grace = job.workload.stop_grace_s + _CLEARING_UP_S
     workload = Workload(name=job.workload.name, roles=(role,), leader=role.name, stop_grace_s=grace, requeue=True)

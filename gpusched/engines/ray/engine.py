@@ -44,7 +44,7 @@ class Ray:
 
     def __init__(self, directory: JobDirectory, group: ClusterJob, attempt: int) -> None:
         self._directory, self._group, self._attempt = directory, group, attempt
-        self._course = RayGroupState(group.only_elsewhere)
+        self._group_state = RayGroupState(group.only_elsewhere)
         self._nodes: list[Any] = []
 
     def submit(self) -> None:
@@ -69,20 +69,22 @@ class Ray:
             keys=fresh_keys(job),
         )
         for number in range(len(self._group.nodes)):
-            self._nodes.append(RayNode(order_of(order, number), self._course, partial(make_keeper, number)))
+            self._nodes.append(RayNode(order_of(order, number), self._group_state, partial(make_keeper, number)))
         for node in self._nodes:
             node.start()
 
     def poll(self) -> Seen:
         """Return how the nodes are. What has ended is over once all of them are, or have been killed."""
         if not self._nodes[0].is_alive():  # it ends the group before it ends, unless by an internal error
-            self._course.end(Seen(state=JobState.LOST, message="the thread of the first node has failed: see the log"))
-        ended = self._course.ended
+            self._group_state.end(
+                Seen(state=JobState.LOST, message="the thread of the first node has failed: see the log")
+            )
+        ended = self._group_state.ended
         if ended is None:
-            if self._course.runs:
+            if self._group_state.runs:
                 return Seen(state=JobState.RUNNING)
             return Seen(state=JobState.QUEUED, message=f"waits for room on Ray: {needs_text(self._group)}")
-        late = self._course.ends_for_s() - self._group.workload.stop_grace_s - _KILLED_AFTER_S
+        late = self._group_state.ends_for_s() - self._group.workload.stop_grace_s - _KILLED_AFTER_S
         alive = [node for node in self._nodes if node.is_alive()]
         if late > 0:
             for node in alive:
@@ -91,9 +93,9 @@ class Ray:
 
     def cancel(self, *, kill: bool) -> bool:
         """Have the nodes end their parts, in order or at once."""
-        self._course.end(Seen(state=JobState.CANCELLED, message="cancelled"))
+        self._group_state.end(Seen(state=JobState.CANCELLED, message="cancelled"))
         if kill:
-            self._course.hurry()
+            self._group_state.hurry()
         return True
 
     def _connect_again(self) -> None:

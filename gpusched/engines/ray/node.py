@@ -60,41 +60,41 @@ class RayNode(threading.Thread):
     itself, because its learner did or its replicas have used up their restarts, waits for another learner.
     """
 
-    def __init__(self, order: NodeOrder, course: RayGroupState, make_keeper: "Callable[[], Any]") -> None:
+    def __init__(self, order: NodeOrder, group_state: RayGroupState, make_keeper: "Callable[[], Any]") -> None:
         super().__init__(name=f"node {order.number}", daemon=True)
-        self._order, self._course, self._make_keeper = order, course, make_keeper
+        self._order, self._group_state, self._make_keeper = order, group_state, make_keeper
         self._keeper: Any = None
         self._learner_count = 0
 
     def run(self) -> None:
         """See the class."""
         row = 0
-        while self._course.ended is None:
+        while self._group_state.ended is None:
             self._order = msgspec.structs.replace(self._order, incarnation=self._order.incarnation + 1)
             began = time.monotonic()
             ending, message = self._attempt()
-            if self._course.ended is None:
+            if self._group_state.ended is None:
                 self._log(f"{ending}{f': {message}' if message else ''}")
             if self._order.number == 0 and ending != "lost":
-                self._course.end(
+                self._group_state.end(
                     Seen(state=JobState.SUCCEEDED if ending == "succeeded" else JobState.FAILED, message=message)
                 )
             if ending == "lost":
                 row = row_after(Backoff(), row, time.monotonic() - began)
-                self._course.pause(delay_s(Backoff(), row))
+                self._group_state.pause(delay_s(Backoff(), row))
                 row += 1
                 continue
             if ending == "failed":
-                self._course.give_up(self._order.number, self._learner_count, message)
-            if not self._course.other_learner(self._learner_count):
+                self._group_state.give_up(self._order.number, self._learner_count, message)
+            if not self._group_state.other_learner(self._learner_count):
                 return
 
     def _attempt(self) -> tuple[Ending, str]:
         try:
             return self._once()
         except GpuschedError as error:
-            if not self._course.has_run:
-                self._course.end(Seen(state=JobState.FAILED, message=str(error)))
+            if not self._group_state.has_run:
+                self._group_state.end(Seen(state=JobState.FAILED, message=str(error)))
             return ("failed" if self._order.number == 0 else "lost"), str(error)
         except GetTimeoutError:
             return "lost", "it was silent for too long"
@@ -118,28 +118,28 @@ class RayNode(threading.Thread):
             learner = self._learner(place)
             if learner is None:
                 return "lost", ""
-            self._learner_count = self._course.learners
+            self._learner_count = self._group_state.learners
             return self._run_part(keeper, place, msgspec.structs.replace(self._order, learner=learner))
         finally:
             if self._order.number == 0:
-                self._course.lose_learner()
+                self._group_state.lose_learner()
             _kill(keeper)
 
     def _placed(self, keeper: Any) -> Place | None:
         """Wait until Ray has room for the node, and has started its keeper there; None if the group ends meanwhile."""
         placed = keeper.place.remote(str(self._spec_file()))
-        while self._course.ended is None:
+        while self._group_state.ended is None:
             if ray.wait([placed], timeout=_POLL_EVERY_S)[0]:
                 return Place(*ray.get(placed))
         return None
 
     def _learner(self, place: Place) -> str | None:
         if self._order.number:
-            return self._course.learner()
+            return self._group_state.learner()
         if place.mark is None or place.mark != file_mark(str(self._spec_file())):
             self._log(f"what the learner leaves stays on {place.host}, which shares no {self._order.directory} with us")
         endpoint = Tcp(place.address, place.port).endpoint
-        self._course.begin_learner(endpoint)
+        self._group_state.begin_learner(endpoint)
         return endpoint
 
     def _run_part(self, keeper: Any, place: Place, order: NodeOrder) -> tuple[Ending, str]:
@@ -153,7 +153,7 @@ class RayNode(threading.Thread):
             except RayTaskError as error:  # of what was raised there
                 raise HostFault(f"{place.host}: {error.cause}", "this Python must be on each node of Ray") from None
             self._log(f"runs on {place.host}, {place.address}, incarnation {order.incarnation}")
-            with self._course.part(order.number, order.learner, keeper.send.remote):
+            with self._group_state.part(order.number, order.learner, keeper.send.remote):
                 self._receive(keeper, ledger)
             state, failed, refused = ledger.state, ledger.failed, ledger.refused
         if refused is not None:

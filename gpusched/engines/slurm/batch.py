@@ -94,7 +94,7 @@ def _run(head_order: HeadOrder, settings: Settings, requests: Requests) -> int:
     make_private(head.path)
     complete(head)
     try:
-        seen = _attend(job, head, head_order, str(path), settings, requests)
+        seen = _wait_for_group(job, head, head_order, str(path), settings, requests)
     finally:
         path.unlink(missing_ok=True)
     print(_result_line(order.job, head, seen), flush=True)
@@ -122,7 +122,7 @@ def _result_line(job: str, head: JobDirectory, seen: Seen) -> str:
     return f"{job}: {seen.state}{''.join(f', {line}' for line in why if line)}"
 
 
-def _attend(
+def _wait_for_group(
     job: JobDirectory, head: JobDirectory, head_order: HeadOrder, order: str, settings: Settings, requests: Requests
 ) -> Seen:
     """Run the nodes until the first has ended, or the job that this one is for is over: it may have been killed."""

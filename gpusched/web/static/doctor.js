@@ -10,7 +10,7 @@ async function check() {
     const found = await ask(at("/doctor"));
     const sorted = found.findings.toSorted((one, other) => STATES.indexOf(one.state) - STATES.indexOf(other.state));
     $("findings").replaceChildren(...sorted.map((one) =>
-      make("li", { class: one.state }, make("strong", {}, `${one.state}: ${one.check}`), make("span", { class: "found" }, one.found), one.cure ? make("span", { class: "why" }, one.cure) : null)));
+      make("li", { class: one.state }, make("strong", {}, `${one.state}: ${one.check}`), make("span", { class: "found" }, one.found), one.fix ? make("span", { class: "why" }, one.fix) : null)));
     const counts = STATES.map((state) => [found.findings.filter((one) => one.state === state).length, state]);
     show($("doctor-status"), `gpusched ${found.version} on ${found.host}: ${counts.map(([count, state]) => `${count} ${state}${count === 1 || state === "ok" ? "" : "s"}`).join(", ")}`);
   } catch (error) {
