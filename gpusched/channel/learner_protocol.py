@@ -110,7 +110,7 @@ class LearnerProtocol:
         now = time.monotonic()
         self._key = self._address = ""
         if envelope is not None and self._authenticator is not None:
-            self._see_who(self._authenticator, envelope)
+            self._note_sender(self._authenticator, envelope)
         try:
             message = decode_from_actor(header)
         except ProtocolError as error:
@@ -129,7 +129,7 @@ class LearnerProtocol:
         else:
             self._dispatch(peer, message, received)
 
-    def _see_who(self, authenticator: "ZapAuthenticator", envelope: Any) -> None:
+    def _note_sender(self, authenticator: "ZapAuthenticator", envelope: Any) -> None:
         """Find out whose key this message came with, and from where."""
         self._key = str(envelope.get(_USER))
         self._address = str(envelope.get(_ADDRESS)).removeprefix("::ffff:")

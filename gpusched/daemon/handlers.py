@@ -46,7 +46,7 @@ from gpusched.daemon.arrays import extend, may_start, resume
 from gpusched.daemon.drain import drain
 from gpusched.daemon.explanation import Explanation
 from gpusched.daemon.groups import change_group, groups_of
-from gpusched.daemon.idle_jobs import who_is_idle
+from gpusched.daemon.idle_jobs import idle_now
 from gpusched.daemon.lifecycle import STOPPED
 from gpusched.daemon.recovery import Adoption
 from gpusched.daemon.removal import remove
@@ -208,7 +208,7 @@ class Handlers:
         jobs = [*(job for job in live if job.array is None), *self._state.jobs.ended(request.ended, request.skip)]
         arrays = self._state.jobs.ended_arrays(now) if request.ended_arrays else ()
         shown = (*map(self._state.shown, jobs), *arrays)
-        return Jobs(jobs=shown, idle=who_is_idle(self._state, now))
+        return Jobs(jobs=shown, idle=idle_now(self._state, now))
 
     def _usage(self, request: ListUsage) -> tuple[RoleUsage, ...]:
         self._adoption.scan()

@@ -15,7 +15,7 @@ from gpusched.model.idle import Idle, IdleProcess, end_text, idle_text
 from gpusched.model.status import JobState, JobStatus
 from gpusched.storage.job import Job
 
-__all__ = ["IdleJobs", "who_is_idle"]
+__all__ = ["IdleJobs", "idle_now"]
 
 _LOG: Final = logging.getLogger(__name__)
 _ON_THEIR_WAY: Final = (JobState.STARTING, JobState.RUNNING)
@@ -23,7 +23,7 @@ _MOVED_S: Final = 2.0
 """By how much the moment may differ before it counts as another one."""
 
 
-def who_is_idle(state: DaemonState, now: float) -> Idle | None:
+def idle_now(state: DaemonState, now: float) -> Idle | None:
     """Return the jobs that are idle, and the processes of no job, None if there are none; `now` in Unix seconds."""
     jobs = {job.id: job.idle_since for job in state.jobs.live.values() if job.idle_since is not None}
     processes = tuple(

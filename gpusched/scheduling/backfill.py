@@ -24,7 +24,7 @@ from gpusched.planner.capacity import DeviceCapacity
 from gpusched.planner.solve import smallest
 from gpusched.scheduling.forecast import FUTURES, DeviceWait, Tenant
 
-__all__ = ["Ends", "HeadReservation", "Release", "amounts_of", "things_of"]
+__all__ = ["Ends", "HeadReservation", "Release", "amounts_of", "releases_of"]
 
 _Amounts = tuple[tuple[int, int], ...]
 
@@ -54,13 +54,13 @@ class HeadReservation:
     """What the head of a queue waits for. `capacities`: of devices that it could be on; `fits` returns if it is there.
 
     `number`: it fits where `fits` is true of that many single devices; None: where it is true of all of them together.
-    `things` are all that is on them. `checks` bounds how many sets of ends are checked.
+    `releases` are all that is on them. `checks` bounds how many sets of ends are checked.
     """
 
     def __init__(
         self,
         capacities: Sequence[DeviceCapacity],
-        things: Iterable[Release],
+        releases: Iterable[Release],
         fits: Callable[[Sequence[DeviceCapacity]], bool],
         checks: int,
         number: int | None = None,
@@ -69,7 +69,7 @@ class HeadReservation:
         self._capacities = tuple(capacities)
         self._fits = fits
         self._number = number
-        self._things = list(things)
+        self._releases = list(releases)
         self._checks = checks
         self._smallest: dict[tuple[int, ...] | None, list[tuple[Release, ...]]] = {}
         self._harmless: dict[_Amounts, bool] = {}
@@ -79,8 +79,8 @@ class HeadReservation:
     @cached_property
     def shadow_time(self) -> float | None:
         """When the head starts at the latest, by the time limits of what runs; None if these are not enough."""
-        ends = [thing for thing in self._things if thing.ends_at is not None]
-        ends.sort(key=lambda thing: thing.ends_at or 0.0)
+        ends = [release for release in self._releases if release.ends_at is not None]
+        ends.sort(key=lambda release: release.ends_at or 0.0)
         try:
             if not self._fits_after(ends):
                 return None
@@ -102,7 +102,7 @@ class HeadReservation:
     def waits_for_others_only(self) -> bool:
         """Return whether the head might fit with all jobs of this daemon still running."""
         try:
-            return self._fits_after([thing for thing in self._things if not thing.ours])
+            return self._fits_after([release for release in self._releases if not release.ours])
         except UsageError:
             return True
 
@@ -110,7 +110,7 @@ class HeadReservation:
         """Take note of a job that is started before the head: from now on it runs beside everything that is asked."""
         amounts = amounts_of(leases, self._capacities)
         if amounts:
-            self._things.append(Release(amounts, ours=True, ends_at=ends.ends_at, ends=ends.ends))
+            self._releases.append(Release(amounts, ours=True, ends_at=ends.ends_at, ends=ends.ends))
             self._harmless.clear()
             self._smallest.clear()  # the head may need the end of this one as well now
             self._read_devices()
@@ -123,9 +123,9 @@ class HeadReservation:
         """Return what the head waits for on each device, by place. `lacking`: MiB that must get free; None: all."""
         found = {}
         there: list[list[tuple[bool, Tenant]]] = [[] for _ in self._now]
-        for thing in self._things:
-            for place, mib in thing.amounts:
-                there[place].append((thing.foreign, Tenant(thing.ends or (math.inf,) * FUTURES, max(1, mib))))
+        for release in self._releases:
+            for place, mib in release.amounts:
+                there[place].append((release.foreign, Tenant(release.ends or (math.inf,) * FUTURES, max(1, mib))))
         for place, capacity in enumerate(self._now):
             # What others use may leave room enough: a desktop, or what the driver takes for itself.
             stays = self._fits([_with(self._capacities[place], 0, 0, self._held[place][2])])
@@ -148,15 +148,15 @@ class HeadReservation:
         return tuple(start for start in found for _ in range(one_in))
 
     def _start_in(self, future: int, now: float) -> float:
-        ending = sorted((thing.ends[future], number) for number, thing in enumerate(self._things) if thing.ends)
-        things = [self._things[number] for _, number in ending]
-        if not self._fits_after(things):
+        ending = sorted((release.ends[future], number) for number, release in enumerate(self._releases) if release.ends)
+        releases = [self._releases[number] for _, number in ending]
+        if not self._fits_after(releases):
             return math.inf
-        first = smallest(lambda number: self._fits_after(things[:number]), 0, len(things))
+        first = smallest(lambda number: self._fits_after(releases[:number]), 0, len(releases))
         return max(now, ending[first - 1][0]) if first else now
 
     def _is_harmless(self, candidate: Release) -> bool:
-        if not self._fits_after(self._things, candidate):
+        if not self._fits_after(self._releases, candidate):
             return False
         # A head that needs one device finds it wherever the candidate is not: only ends beside that matter.
         beside = tuple(place for place, _ in candidate.amounts) if self._number == 1 else None
@@ -174,7 +174,7 @@ class HeadReservation:
         places = {place for place, _ in candidate.amounts}
         if self._number is None or any(self._has_room[place] for place in places):
             return False
-        return places.isdisjoint(place for thing in ended for place, _ in thing.amounts)
+        return places.isdisjoint(place for release in ended for place, _ in release.amounts)
 
     def _may_check(self) -> bool:
         """Return whether one more set of ends may be checked."""
@@ -183,8 +183,8 @@ class HeadReservation:
 
     def _smallest_ends(self, places: tuple[int, ...] | None) -> Iterator[tuple[Release, ...]]:
         """Yield the smallest sets of ends on these devices (None: all) with which the head fits, to the bound."""
-        things = [one for one in self._things if places is None or any(place in places for place, _ in one.amounts)]
-        kinds = [list(same) for _, same in groupby(sorted(things, key=_kind), key=_kind)]
+        releases = [one for one in self._releases if places is None or any(place in places for place, _ in one.amounts)]
+        kinds = [list(same) for _, same in groupby(sorted(releases, key=_kind), key=_kind)]
         if self._are_too_many(len(kinds)):
             self._checks = 0
             return
@@ -208,14 +208,14 @@ class HeadReservation:
     def _are_too_many(self, kinds: int) -> bool:
         """Return whether the sets that are too small for the head are more already than may be checked."""
         lacking = (self._number or 1) - sum(self._has_room)
-        least = -(-lacking // max((len(thing.amounts) for thing in self._things), default=1))
+        least = -(-lacking // max((len(release.amounts) for release in self._releases), default=1))
         return math.comb(kinds, max(least - 1, 0)) > self._checks
 
     def _read_devices(self) -> None:
         """Note what is on each device while everything runs, and whether the head has room on it alone."""
         self._held = [[0, 0, 0] for _ in self._capacities]
-        for thing in self._things:
-            _hold(self._held, thing, 1)
+        for release in self._releases:
+            _hold(self._held, release, 1)
         self._now = [_with(capacity, *held) for capacity, held in zip(self._capacities, self._held, strict=True)]
         self._has_room = [self._number is not None and self._room(place, held) for place, held in enumerate(self._held)]
 
@@ -229,10 +229,10 @@ class HeadReservation:
     def _fits_after(self, ended: Iterable[Release], beside: Release | None = None) -> bool:
         """Return whether the head fits when everything of `ended` has ended and `beside` runs."""
         held = dict[int, list[int]]()
-        for thing, sign in (*((one, -1) for one in ended), *([(beside, 1)] if beside is not None else [])):
-            for place, _ in thing.amounts:
+        for release, sign in (*((one, -1) for one in ended), *([(beside, 1)] if beside is not None else [])):
+            for place, _ in release.amounts:
                 held.setdefault(place, list(self._held[place]))
-            _hold(held, thing, sign)
+            _hold(held, release, sign)
         if self._number is None:
             changed = {place: _with(self._capacities[place], *each) for place, each in held.items()}
             return self._fits([changed.get(place, capacity) for place, capacity in enumerate(self._now)])
@@ -240,24 +240,24 @@ class HeadReservation:
         return sum(self._has_room) + more >= self._number
 
 
-def things_of(
+def releases_of(
     capacities: Sequence[DeviceCapacity], leases: Sequence[Lease], ends: Mapping[tuple[str, str], Ends]
 ) -> list[Release]:
     """Return all that is on them. `ends` has this daemon's running jobs, by id and directory, with their ends."""
     jobs: dict[tuple[str, str], list[Lease]] = {}
     for lease in leases:
         jobs.setdefault((lease.job_label, lease.run_dir), []).append(lease)
-    things = []
+    releases = []
     for (label, run_dir), mine in jobs.items():
         amounts = amounts_of(mine, capacities)
         known = next((key for key in ((label, run_dir), (label, "")) if key in ends), None)
         if amounts:
             mine_end = Ends() if known is None else ends[known]
-            things.append(Release(amounts, ours=known is not None, ends_at=mine_end.ends_at, ends=mine_end.ends))
+            releases.append(Release(amounts, ours=known is not None, ends_at=mine_end.ends_at, ends=mine_end.ends))
     for place, capacity in enumerate(capacities):
         if capacity.foreign_mib or capacity.foreign:
-            things.append(Release(((place, capacity.foreign_mib),), foreign=True))
-    return things
+            releases.append(Release(((place, capacity.foreign_mib),), foreign=True))
+    return releases
 
 
 def amounts_of(leases: Iterable[Lease], capacities: Sequence[DeviceCapacity]) -> _Amounts:
@@ -272,23 +272,23 @@ def amounts_of(leases: Iterable[Lease], capacities: Sequence[DeviceCapacity]) ->
     return tuple(sorted(taken.items()))
 
 
-def _hold(held: "list[list[int]] | dict[int, list[int]]", thing: Release, sign: int) -> None:
+def _hold(held: "list[list[int]] | dict[int, list[int]]", release: Release, sign: int) -> None:
     """Add (`sign` 1) or take away (-1) what a thing has of each device: leased MiB, leases, processes of others."""
-    for place, mib in thing.amounts:
-        if thing.foreign:
+    for place, mib in release.amounts:
+        if release.foreign:
             held[place][2] += sign
         else:
             held[place][0] += sign * mib
             held[place][1] += sign
 
 
-def _share_a_device(things: Sequence[Release]) -> bool:
+def _share_a_device(releases: Sequence[Release]) -> bool:
     """Return whether there is a device that each of them is on."""
-    return bool(set.intersection(*({place for place, _ in thing.amounts} for thing in things)))
+    return bool(set.intersection(*({place for place, _ in release.amounts} for release in releases)))
 
 
-def _kind(thing: Release) -> tuple[bool, _Amounts]:
-    return thing.foreign, thing.amounts
+def _kind(release: Release) -> tuple[bool, _Amounts]:
+    return release.foreign, release.amounts
 
 
 def _one_more(level: Iterable[tuple[int, ...]], kinds: Sequence[Sequence[Release]]) -> Iterator[tuple[int, ...]]:

@@ -27,9 +27,9 @@ from gpusched.model.plan import Plan
 from gpusched.planner.capacity import DeviceCapacity, device_capacities, excluded_devices
 from gpusched.planner.foreign import without_ignored
 from gpusched.planner.holders import Began
-from gpusched.scheduling.backfill import Ends, HeadReservation, things_of
+from gpusched.scheduling.backfill import Ends, HeadReservation, releases_of
 from gpusched.scheduling.forecast import DeviceForecast, HeadForecast, WholeForecast
-from gpusched.scheduling.wait_reasons import never_line, what_it_needs, who_holds
+from gpusched.scheduling.wait_reasons import device_holders, never_line, what_it_needs
 from gpusched.settings import Settings
 from gpusched.storage.job import Job
 
@@ -67,17 +67,17 @@ class Fit(Enum):
 
 
 class Machine:
-    """One snapshot during a pass: what starts is leased at once. `ends`: see `things_of`."""
+    """One snapshot during a pass: what starts is leased at once. `ends`: see `releases_of`."""
 
     def __init__(self, snapshot: MachineSnapshot, ends: dict[tuple[str, str], Ends], settings: Settings) -> None:
         self.inventory = snapshot.inventory
         self.leases = snapshot.leases
         self._began = snapshot.began
         self.head: str | None = None
-        self.prospect: HeadReservation | None = None
+        self.reservation: HeadReservation | None = None
         self.forecast: HeadForecast | None = None
         self.behind: list[tuple[Job, Submission]] = []
-        self.in_vain = 0
+        self.failures = 0
         self.surety = math.inf
         self.latest = -math.inf
         self._ends = ends
@@ -131,9 +131,9 @@ class Machine:
         ]
         single, number = on_single_devices(submission)
         self.head = job
-        self.prospect = HeadReservation(
+        self.reservation = HeadReservation(
             capacities,
-            things_of(capacities, self.leases, self._ends),
+            releases_of(capacities, self.leases, self._ends),
             lambda after: is_feasible(single, after, self._settings),
             _MOST_CHECKS // ways(submission),
             number,
@@ -141,17 +141,17 @@ class Machine:
         self.surety = surety
         if surety <= 1 and number is not None:
             lacking = partial(mib_lacking, submission, settings=self._settings)
-            self.forecast = DeviceForecast(self.prospect.waits(lacking), number, now)
+            self.forecast = DeviceForecast(self.reservation.waits(lacking), number, now)
         elif surety <= 1 and (cost := ways(submission) * len(capacities)) <= _MOST_COST:
             one_in = 3 if cost <= _MOST_COST // 2 else 6
-            found = partial(self.prospect.starts, now, one_in)
+            found = partial(self.reservation.starts, now, one_in)
             self.forecast = WholeForecast(found, max(1, _MOST_COST // (2 * cost)), now)
 
     def delays_little(self, leases: Sequence[Lease], ends: tuple[float, ...]) -> bool:
         """Return whether the head is expected by `latest` also beside a job that has these leases, and ends so."""
-        if self.forecast is None or self.prospect is None:
+        if self.forecast is None or self.reservation is None:
             return False
-        return self.forecast.expected_beside(self.prospect.amounts(leases), ends) <= self.latest < math.inf
+        return self.forecast.expected_beside(self.reservation.amounts(leases), ends) <= self.latest < math.inf
 
     def why_later(self, submission: Submission, now: float) -> str:
         """Return what the job needs, who holds the devices that it may use, and which of them take nothing."""
@@ -161,7 +161,7 @@ class Machine:
         only = chosen_devices(submission, self.inventory)
         key = only, submission.ignore_foreign
         if key not in self._holders:
-            holders = who_holds(self.devices(submission), self.leases, self._began, now)
+            holders = device_holders(self.devices(submission), self.leases, self._began, now)
             excluded = excluded_devices(self.inventory, only)[:_MOST_LEFT_OUT]
             self._holders[key] = "; ".join(filter(None, (holders, *excluded)))
         return self._holders[key]

@@ -130,12 +130,12 @@ class _Need:
     `fits_beside`: the number of leases beside which it fits.
     """
 
-    __slots__ = ("fits_beside", "in_vain", "later", "why")
+    __slots__ = ("fits_beside", "later", "plan_failed", "why")
 
     def __init__(self) -> None:
         self.later: Fit | NeverFits | None = None
         self.fits_beside = -1
-        self.in_vain = False
+        self.plan_failed = False
         self.why = ""
 
 
@@ -269,10 +269,10 @@ class _Pass:
             self.why[job.id] = no_place_left(self._live, self._settings.most_jobs)
         elif self._live + 1 + self._places_kept() > self._settings.most_jobs:
             self.why[job.id] = place_kept(self._first_head(), self._settings.most_jobs)
-        elif machine.prospect is None or not needs_devices(submission):
+        elif machine.reservation is None or not needs_devices(submission):
             self._start(job, machine, plan_for(submission, machine.inventory, machine.leases, self._settings))
         else:
-            self._pass_by(job, submission, need, machine, machine.prospect)
+            self._pass_by(job, submission, need, machine, machine.reservation)
 
     def _surety(self, job: Job) -> float:
         """Return how probably a job has to end before this head starts, to pass it; over 1: only a proof counts."""
@@ -293,34 +293,34 @@ class _Pass:
             self._promised[job.id] = expected
 
     def _pass_by(
-        self, job: Job, submission: Submission, need: _Need, machine: Machine, prospect: HeadReservation
+        self, job: Job, submission: Submission, need: _Need, machine: Machine, reservation: HeadReservation
     ) -> None:
         """Start a job that fits behind the head if it is expected to delay that by little, or proved not to.
 
         The proof is about devices alone: where it would take the place of the head in their group, only time counts.
         """
-        limit, most = submission.time_limit_s, self._may_last(submission, prospect)
+        limit, most = submission.time_limit_s, self._may_last(submission, reservation)
         in_time = limit is not None and most is not None and limit <= most
         forecast, run_times = machine.forecast, self._expected(job)
         probably = forecast is not None and forecast.in_time(run_times) >= machine.surety
-        provable = not need.in_vain and machine.in_vain < _MOST_PLANNED and not self._groups.kept(submission.group)
+        provable = not (need.plan_failed or self._groups.kept(submission.group)) and machine.failures < _MOST_PLANNED
         if in_time or probably or provable:
-            for avoid in (frozenset[str](), prospect.devices):
+            for avoid in (frozenset[str](), reservation.devices):
                 plan = machine.plan(submission, avoid)
                 if plan is None:
                     break
                 leases = leases_of_plan(plan, job.id)
                 delays_little = machine.delays_little(leases, drawn_ends(job.id, run_times, self._now))
-                if in_time or probably or delays_little or prospect.never_delays_head(leases):
+                if in_time or probably or delays_little or reservation.never_delays_head(leases):
                     self._start(job, machine, plan)
                     return
-            machine.in_vain += 1
-            need.in_vain = True
+            machine.failures += 1
+            need.plan_failed = True
         self.why[job.id] = would_delay(machine.what_it_needs(submission), machine.head or "", most)
 
-    def _may_last(self, submission: Submission, prospect: HeadReservation) -> float | None:
+    def _may_last(self, submission: Submission, reservation: HeadReservation) -> float | None:
         """Return how many seconds the job may run to be gone, however slowly it stops, when the head starts at last."""
-        by = prospect.shadow_time
+        by = reservation.shadow_time
         return None if by is None else by - self._now - submission.workload.stop_grace_s
 
     def _start(self, job: Job, machine: Machine, plan: Plan) -> None:
@@ -330,20 +330,20 @@ class _Pass:
         ends = Ends(None if limit is None else self._now + limit, drawn_ends(job.id, run_times, self._now))
         machine.take(leases)
         self._groups.take(job.submission.group if job.submission else None)
-        if machine.prospect is not None:
-            machine.prospect.admit(leases, ends)
+        if machine.reservation is not None:
+            machine.reservation.admit(leases, ends)
             if machine.forecast is not None:
-                machine.forecast.admit(machine.prospect.amounts(leases), ends.ends)
+                machine.forecast.admit(machine.reservation.amounts(leases), ends.ends)
         self._ends[job.id, ""] = ends
         self._starts.append(Start(id=job.id, plan=plan))
         self._live += 1
 
     def _places_kept(self) -> int:
         """Return how many heads may start without the end of a job of ours: each must find a place among the live."""
-        heads = [machine.prospect for machine in self._machines.values() if machine.prospect is not None]
+        heads = [one.reservation for one in self._machines.values() if one.reservation is not None]
         if self._live + 1 + len(heads) <= self._settings.most_jobs:
             return 0
-        return sum(prospect.waits_for_others_only() for prospect in heads)
+        return sum(reservation.waits_for_others_only() for reservation in heads)
 
     def _first_head(self) -> str:
         return next((machine.head for machine in self._machines.values() if machine.head), "")

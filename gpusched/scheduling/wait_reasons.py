@@ -15,6 +15,7 @@ from gpusched.planner.plan_format import needed_by
 from gpusched.units import FRACTION_ONE, format_seconds, portion
 
 __all__ = [
+    "device_holders",
     "group_full",
     "group_paused",
     "group_place_kept",
@@ -24,7 +25,6 @@ __all__ = [
     "waits_for",
     "what_it_needs",
     "when_expected",
-    "who_holds",
     "would_delay",
 ]
 
@@ -40,7 +40,7 @@ def what_it_needs(submission: Submission, capacities: Sequence[DeviceCapacity], 
     return f"needs {needed_by(request_of(submission).roles, context_mib)}{within}"
 
 
-def who_holds(capacities: Sequence[DeviceCapacity], leases: Sequence[Lease], began: Began, now: float) -> str:
+def device_holders(capacities: Sequence[DeviceCapacity], leases: Sequence[Lease], began: Began, now: float) -> str:
     """Return who holds the devices, those of which most is held: `GPU 2 has 6334 of 15837 MiB free, ...`."""
     by_held = sorted(capacities, key=lambda capacity: capacity.plannable_mib - capacity.idle_mib)
     taken = [capacity for capacity in by_held if _is_taken(capacity)]

@@ -16,7 +16,7 @@ from gpusched.model.job import CommandRequest
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Request
 from gpusched.planner.capacity import device_capacities
-from gpusched.scheduling.backfill import Ends, HeadReservation, Release, amounts_of, things_of
+from gpusched.scheduling.backfill import Ends, HeadReservation, Release, amounts_of, releases_of
 from gpusched.scheduling.forecast import FUTURES, DeviceForecast
 from gpusched.scheduling.scheduler import Decision, Running
 from gpusched.storage.job import Job
@@ -124,13 +124,13 @@ def test_a_job_that_has_overrun_its_time_promises_nothing() -> None:
 
 
 def test_where_there_are_too_many_ways_to_end_nothing_is_called_harmless() -> None:
-    def prospect(looks: int) -> HeadReservation:
+    def reservation(looks: int) -> HeadReservation:
         capacities = device_capacities(host(100), [lease(f"run-{i}", 10 + i) for i in range(4)], 0, None)
-        things = [Release(((0, 10 + i),)) for i in range(4)]
-        return HeadReservation(capacities, things, lambda after: after[0].plannable_mib >= 80, looks)
+        releases = [Release(((0, 10 + i),)) for i in range(4)]
+        return HeadReservation(capacities, releases, lambda after: after[0].plannable_mib >= 80, looks)
 
-    assert prospect(1000).never_delays_head([lease("new", 1)])
-    assert not prospect(10).never_delays_head([lease("new", 1)])
+    assert reservation(1000).never_delays_head([lease("new", 1)])
+    assert not reservation(10).never_delays_head([lease("new", 1)])
 
 
 needs = st.one_of(
@@ -153,8 +153,8 @@ def fits(one: Job, inventory: Inventory, leases: Sequence[Lease]) -> bool:
     return True
 
 
-def all_ends(things: Sequence[int]) -> chain[tuple[int, ...]]:
-    return chain.from_iterable(combinations(things, number) for number in range(len(things) + 1))
+def all_ends(releases: Sequence[int]) -> chain[tuple[int, ...]]:
+    return chain.from_iterable(combinations(releases, number) for number in range(len(releases) + 1))
 
 
 def no_more_than_there_is(inventory: Inventory, used: Sequence[int], leases: Sequence[Lease]) -> list[Lease]:
@@ -245,7 +245,7 @@ def test_harmless_is_what_trying_every_set_of_ends_says(
         there = host(*memory_mib, used=[0 if len(names) + i in ended else mib for i, mib in enumerate(used)])
         left = [one for one in leases if one.job not in gone]
         harmful |= fits(head, there, left) and not fits(head, there, [*left, *mine])
-    assert _prospect(head, inventory, leases).never_delays_head(mine) is not harmful
+    assert _reservation(head, inventory, leases).never_delays_head(mine) is not harmful
 
 
 def test_after_one_has_passed_in_time_the_next_is_proved_beside_it() -> None:
@@ -278,9 +278,9 @@ def test_harmless_beside_one_that_passed_unproved_is_what_trying_every_set_of_en
     head = job("head", need)
     if fits(head, inventory, leases) or not fits(head, host(*memory_mib), ()):
         return
-    prospect = _prospect(head, inventory, leases)
-    prospect.never_delays_head(mine)  # so that what was found out for it is there
-    prospect.admit(passed, Ends())
+    reservation = _reservation(head, inventory, leases)
+    reservation.never_delays_head(mine)  # so that what was found out for it is there
+    reservation.admit(passed, Ends())
     held = [*leases, *passed]
     names = sorted({one.job for one in held})
     harmful = False
@@ -288,7 +288,7 @@ def test_harmless_beside_one_that_passed_unproved_is_what_trying_every_set_of_en
         left = [one for one in held if one.job not in {names[i] for i in ended}]
         there = host(*memory_mib)
         harmful |= fits(head, there, left) and not fits(head, there, [*left, *mine])
-    assert not (prospect.never_delays_head(mine) and harmful)
+    assert not (reservation.never_delays_head(mine) and harmful)
 
 
 @given(
@@ -307,19 +307,19 @@ def test_a_start_found_end_by_end_is_the_one_that_is_found_device_by_device(
     assert asked is not None
     names = sorted({(one.job_label, one.run_dir) for one in leases})
     ends = {name: Ends(None, tuple(ends)) for name, (_, ends) in zip(names, holders, strict=False)}
-    prospect = _prospect(head, inventory, leases, ends)
+    reservation = _reservation(head, inventory, leases, ends)
     number = on_single_devices(asked)[1] or 1
-    by_device = DeviceForecast(prospect.waits(lambda one: mib_lacking(asked, one, SETTINGS)), number, now).starts
+    by_device = DeviceForecast(reservation.waits(lambda one: mib_lacking(asked, one, SETTINGS)), number, now).starts
     for one_in in (3, 6):
-        assert prospect.starts(now, one_in)[::one_in] == by_device[::one_in]
+        assert reservation.starts(now, one_in)[::one_in] == by_device[::one_in]
 
 
-def _prospect(
+def _reservation(
     head: Job, inventory: Inventory, leases: Sequence[Lease], ends: Mapping[tuple[str, str], Ends] = NO_ENDS
 ) -> HeadReservation:
     asked = head.submission
     assert asked is not None
     capacities = [one for one in device_capacities(inventory, leases, 0, None) if could_be_on(asked, one, SETTINGS)]
     single, number = on_single_devices(asked)
-    things = things_of(capacities, leases, ends)
-    return HeadReservation(capacities, things, lambda after: fits_on(single, after, SETTINGS), 10_000, number)
+    releases = releases_of(capacities, leases, ends)
+    return HeadReservation(capacities, releases, lambda after: fits_on(single, after, SETTINGS), 10_000, number)
