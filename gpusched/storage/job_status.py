@@ -96,29 +96,33 @@ def _bare(job: Job, trouble: str | None) -> JobStatus:
 
 
 def _with_wishes(status: JobStatus, job: Job, why: str | None) -> JobStatus:
+    started = job.started or (None if job.state is JobState.QUEUED else status.started)
+    status = msgspec.structs.replace(
+        status,
+        created=job.created,
+        attempt=job.attempt,
+        started=started,
+        why=why,
+        user=user_name(os.geteuid()),
+        idle_since=job.idle_since,
+    )
     asked = job.submission
-    known: dict[str, object] = {
-        "created": job.created,
-        "attempt": job.attempt,
-        "started": job.started or (None if job.state is JobState.QUEUED else status.started),
-        "why": why,
-        "user": user_name(os.geteuid()),
-        "idle_since": job.idle_since,
-    }
-    if asked is not None:
-        known |= {
-            "array": job.members,
-            "parameters": dict.fromkeys(asked.array.names, "") if asked.array else asked.parameters,
-            "name": asked.name,
-            "group": asked.group,
-            "command": asked.typed,
-            "cwd": asked.cwd,
-            "priority": asked.priority,
-            "held": job.held and job.state is JobState.QUEUED,
-            "after": asked.after,
-            "after_any": asked.after_any,
-            "at": asked.at,
-            "time_limit_s": asked.time_limit_s,
-            "idle_end_s": asked.idle_end_s,
-        }
-    return msgspec.structs.replace(status, **known)
+    if asked is None:
+        return status
+    names = dict.fromkeys(asked.array.names, "") if asked.array else asked.parameters
+    return msgspec.structs.replace(
+        status,
+        array=job.members,
+        parameters=names,
+        name=asked.name,
+        group=asked.group,
+        command=asked.typed,
+        cwd=asked.cwd,
+        priority=asked.priority,
+        held=job.held and job.state is JobState.QUEUED,
+        after=asked.after,
+        after_any=asked.after_any,
+        at=asked.at,
+        time_limit_s=asked.time_limit_s,
+        idle_end_s=asked.idle_end_s,
+    )
