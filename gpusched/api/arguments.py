@@ -168,7 +168,7 @@ class ManifestArguments(TypedDict, total=False):
     name: str | None
     """What the job is called there; as the workload where none is given."""
     share_resource: Literal["none", "nvidia", "hami"] | None
-    """Of kubernetes: by what the site gives out GPUs; "nvidia" where none is given."""
+    """Of kubernetes: the resource that stands for a part of a GPU: "nvidia" (where none is given), "hami" or "none"."""
     keys: str | os.PathLike[str] | None
     """Of kubernetes: the directory of the key files for the Secret; those that are missing are made."""
     json: bool

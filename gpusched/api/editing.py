@@ -66,4 +66,4 @@ def rerun(job: SomeJobs, *, settings: Settings | None = None, **given: Unpack[Ch
             environ=outer_environment(),
             attributes=current_attributes(),
         )
-        return Submitted(link.rerun(again), tuple(unencodable(os.environ)))
+        return Submitted(link.again(again), tuple(unencodable(os.environ)))

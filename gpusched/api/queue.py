@@ -40,6 +40,7 @@ __all__ = [
     "job_ids",
     "release",
     "select",
+    "select_waiting",
     "stop",
     "submit",
     "why",
@@ -149,10 +150,25 @@ def select(
     asked = Selection(
         names=ids, last=last, states=states, held=HELD in given, since=moment, text=text, group=group, ended=most
     )
+    return _selected(asked, settings)
+
+
+def select_waiting(
+    names: SomeJobs = (), *, group: str | None = None, settings: Settings | None = None
+) -> tuple[str, ...]:
+    """Return the ids of jobs of which something waits to start, also of sweeps that run: of `names`, and of a group.
+
+    Raises UsageError, and NotFound for a group that there never was.
+    """
+    require_type(group, GroupName | None, "group")
+    return _selected(Selection(names=require_ids(names, "names"), group=group, waits=True), settings)
+
+
+def _selected(asked: Selection, settings: Settings | None) -> tuple[str, ...]:
     settings = settings or queue_settings(os.environ)
     if not asked.names and not has_jobs(settings):
-        if group is not None:
-            raise NotFound(f"there is no group {group}", "see `gpusched group`")
+        if asked.group is not None:
+            raise NotFound(f"there is no group {asked.group}", "see `gpusched group`")
         return ()
     with linked(settings, asked.names) as link:
         return link.select(asked)

@@ -68,7 +68,7 @@ def waiting(link: Link, names: Sequence[str]) -> tuple[str, ...]:
     globs = [name for name in names if is_glob(name)]
     ids = selected(link, [name for name in names if name not in globs])
     for glob in globs:
-        found = link.select(Selection(names=(glob,), states=(JobState.QUEUED,)))
+        found = link.select(Selection(names=(glob,), waits=True))
         if not found:
             raise NotFound(f"no job that waits matches {glob}", "see `gpusched ps`")
         ids += found

@@ -109,7 +109,7 @@ def resume(array: SomeJobs, *, settings: Settings | None = None) -> Submitted:
             environ=outer_environment(),
             attributes=current_attributes(),
         )
-        return Submitted(link.ask(request, messages.Submitted).job, tuple(unencodable(os.environ)))
+        return Submitted(link.again(request), tuple(unencodable(os.environ)))
 
 
 def _of_command(

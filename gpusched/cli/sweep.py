@@ -130,12 +130,22 @@ def _parameters(param: Sequence[str] | None, rows: str | None, array: str | None
 
 def _values(text: str) -> Sequence[object]:
     """Return the values between commas; 0..9 are the whole numbers from 0 to 9."""
+    parts = [_range(value.strip()) for value in text.split(",")]
+    if len(parts) == 1:
+        return parts[0]
+    count = sum(part.stop - part.start if isinstance(part, range) else 1 for part in parts)
+    if count > _MOST_LISTED:
+        raise UsageError(f"{text}: {count:,} values", f"give at most {_MOST_LISTED:,}, or one range")
+    return [str(value) for part in parts for value in part]
+
+
+def _range(text: str) -> Sequence[object]:
     first, dots, last = text.partition("..")
-    if dots and _is_whole(first) and _is_whole(last):
-        if int(first) > int(last):
-            raise UsageError(f"{text}: the first number is above the last", f"give {last}..{first}")
-        return range(int(first), int(last) + 1)
-    return [value.strip() for value in text.split(",")]
+    if not (dots and _is_whole(first) and _is_whole(last)):
+        return [text]
+    if int(first) > int(last):
+        raise UsageError(f"{text}: the first number is above the last", f"give {last}..{first}")
+    return range(int(first), int(last) + 1)
 
 
 def _is_whole(text: str) -> bool:

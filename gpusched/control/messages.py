@@ -56,7 +56,7 @@ __all__ = [
     "Undelivered",
 ]
 
-PROTOCOL: Final = 14
+PROTOCOL: Final = 15
 MAX_MESSAGE: Final = 8 << 20
 """Bytes of one message: an environment may have 2 MiB (ARG_MAX), and `Jobs` of thousands of replicas some more."""
 
@@ -166,12 +166,13 @@ class Rerun(msgspec.Struct, frozen=True, kw_only=True, tag="rerun"):
 class Resume(msgspec.Struct, frozen=True, kw_only=True, tag="resume"):
     """Queue the ended array `id` again, for those members that did not succeed or never began; answered as Submit is.
 
-    `environ` and `attributes` are its new ones: of a job that has ended no environment is kept.
+    `environ` and `attributes` are its new ones: of a job that has ended none is kept. `token`: see Submission.
     """
 
     id: JobId
     environ: dict[str, str] = {}
     attributes: ProcessAttributes | None = None
+    token: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
 class Extend(msgspec.Struct, frozen=True, kw_only=True, tag="extend"):

@@ -78,7 +78,7 @@ class Admission:
         self._state.jobs.add(job)
         self._state.arrivals.append(time.monotonic())
         self._state.changed()
-        self._remember(submission.token, job.id)
+        self.remember(submission.token, job.id)
         return job.id
 
     def again(self, job: Job, asked: Rerun, host: Inventory) -> str:
@@ -171,7 +171,8 @@ class Admission:
         self._copies[stem] = number
         return msgspec.structs.replace(submission, name=f"{stem}.{number}")
 
-    def _remember(self, token: str, job_id: str) -> None:
+    def remember(self, token: str, job_id: str) -> None:
+        """Have a request that comes again with this token answered with the same job."""
         if token:
             self._tokens[token] = job_id
         if len(self._tokens) > _KEPT_TOKENS:

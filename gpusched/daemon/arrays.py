@@ -82,8 +82,9 @@ def made(state: DaemonState, member: Job) -> Job:
         status = directory.read_status()
         attempt = 0 if status is None else status.attempt + 1
     array = state.jobs.live[member.array or ""]
-    if array.started is None:
-        state.jobs.change(replace(array, started=time.time()))
+    promised = None if array.promised == member.promised else array.promised  # else it is that of the next head
+    if array.started is None or array.promised != promised:
+        state.jobs.change(replace(array, started=array.started or time.time(), promised=promised))
     return replace(member, attempt=attempt, promised=None)
 
 
@@ -152,6 +153,7 @@ def resume(state: DaemonState, job: Job, asked: Resume, named: Callable[[Submiss
         job.submission,
         environ=asked.environ,
         attributes=asked.attributes,
+        token=asked.token,
         hold=False,
         at=None,
         after=(),

@@ -30,7 +30,10 @@ _LONGEST_ANSWER: Final = 65_536
 
 
 class _Delivery(msgspec.Struct, kw_only=True):
-    """A child process. `left`: the ids that it has not answered yet, in their order; `deadline`: of the first."""
+    """A child process. `left`: the ids that it has not answered yet, in their order; `deadline`: of the first.
+
+    `answered`: that it has answered one. `problem`: why it was killed.
+    """
 
     name: str
     pid: int
@@ -38,6 +41,7 @@ class _Delivery(msgspec.Struct, kw_only=True):
     left: list[str]
     deadline: float
     text: bytes = b""
+    answered: bool = False
     problem: str | None = None
 
 
@@ -85,7 +89,7 @@ class Deliveries:
         try:
             pid, pipe = self._spawn(request)
         except OSError as error:
-            self._events.note_outcome(batch.parcels[0].id, batch.name, f"no process for it: {error.strerror}")
+            self._note(batch.name, [parcel.id for parcel in batch.parcels], f"no process for it: {error.strerror}")
             return
         ids = [parcel.id for parcel in batch.parcels]
         self._running[batch.name] = _Delivery(
@@ -93,7 +97,11 @@ class Deliveries:
         )
 
     def _read(self, one: _Delivery, now: float) -> None:
-        """Take in what a child has answered; after its end the first event without an answer has failed."""
+        """Take in what a child has answered; after its end the first event without an answer has failed.
+
+        All have if there was no answer at all: the next child would have none either, and one for each of them would
+        keep the daemon busy.
+        """
         try:
             piece = os.read(one.pipe, _LONGEST_ANSWER)
         except BlockingIOError:
@@ -110,13 +118,18 @@ class Deliveries:
         os.close(one.pipe)
         del self._running[one.name]
         self._next = now
-        if one.left:
-            self._events.note_outcome(one.left[0], one.name, one.problem or "the process for it ended")
+        failed = one.left[:1] if one.answered or one.problem else one.left
+        self._note(one.name, failed, one.problem or "the process for it ended")
+
+    def _note(self, name: str, ids: Iterable[str], problem: str) -> None:
+        for one in ids:
+            self._events.note_outcome(one, name, problem)
 
     def _take(self, one: _Delivery, line: bytes) -> None:
         with contextlib.suppress(msgspec.MsgspecError, ValueError):
             answer = msgspec.json.decode(line, type=Answer)
             one.left.remove(answer.id)
+            one.answered = True
             self._events.note_outcome(answer.id, one.name, answer.problem)
 
     def _kill(self, one: _Delivery, now: float) -> None:

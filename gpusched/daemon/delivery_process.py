@@ -5,7 +5,7 @@ Under systemd it is a unit of its own, as a job is: the daemon's may have neithe
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -22,7 +22,8 @@ SpawnDelivery = Callable[[Request], tuple[int, int]]
 
 _MODULE: Final = "gpusched.notifications"
 _NOT_INHERITED: Final = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC")
-_OF_SYSTEMD: Final = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "PATH")
+_PROXIES: Final = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+_OF_SYSTEMD: Final = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "PATH", *_PROXIES)
 _MARGIN_S: Final = 15.0
 
 
@@ -38,7 +39,8 @@ def delivery_spawner(settings: Settings, environ: Mapping[str, str], limit: tupl
         command = own_command(_MODULE)
         if as_unit:  # systemd sets its limits
             longest_s = len(request.parcels) * (request.limit_s + _MARGIN_S)
-            command = _in_unit(command, settings.environment() | {"PATH": environ.get("PATH", os.defpath)}, longest_s)
+            known = settings.environment() | {"PATH": environ.get("PATH", os.defpath)}
+            command = _in_unit(command, known, [name for name in _PROXIES if name in own], longest_s)
         given = request if as_unit else msgspec.structs.replace(request, files=limit)
         return _spawn(command, own, msgspec.msgpack.encode(given))
 
@@ -69,14 +71,18 @@ def _spawn(command: list[str], environ: Mapping[str, str], content: bytes) -> tu
         os.close(outer)
 
 
-def _in_unit(command: list[str], environ: Mapping[str, str], longest_s: float) -> list[str]:
-    """Return the command that runs another in a new unit, with these streams. systemd replaces what follows a `$`."""
+def _in_unit(command: list[str], environ: Mapping[str, str], inherited: Iterable[str], longest_s: float) -> list[str]:
+    """Return the command that runs another in a new unit, with these streams. systemd replaces what follows a `$`.
+
+    The values of the `inherited` variables stand in no command line: they may hold a password.
+    """
     return [
         "systemd-run",
         *("--user", "--quiet", "--collect", "--pipe", "--wait", "--service-type=exec"),
         "--description=gpusched: notifications",
         f"--property=RuntimeMaxSec={longest_s:.0f}",
         *(f"--setenv={name}={value}" for name, value in environ.items()),
+        *(f"--setenv={name}" for name in inherited),
         "--",
         *(word.replace("$", "$$") for word in command),
     ]

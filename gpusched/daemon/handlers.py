@@ -118,8 +118,7 @@ class Handlers:
             case Rerun():
                 return self._rerun(asked.request)
             case Resume():
-                job = resume(self._state, self._known(asked.request.id), asked.request, self._admission.named)
-                return Submitted(id=job.id, job=status_of(self._state.jobs.job(job.id)))
+                return self._resume(asked.request)
             case Extend():
                 extend(self._state, self._known(asked.request.id), asked.request)
                 return Done()
@@ -183,6 +182,13 @@ class Handlers:
             known or self._admission.again(self._known(request.id), request, self._host_for_new())
         )
         return Submitted(id=job.id, job=status_of(job))
+
+    def _resume(self, request: Resume) -> Submitted:
+        job_id = self._admission.known(request.token)
+        if job_id is None:
+            job_id = resume(self._state, self._known(request.id), request, self._admission.named).id
+            self._admission.remember(request.token, job_id)
+        return Submitted(id=job_id, job=status_of(self._state.jobs.job(job_id)))
 
     def _edit(self, request: Edit) -> Done:
         jobs = [self._known(job_id) for job_id in dict.fromkeys(request.ids)]
@@ -278,7 +284,7 @@ class Handlers:
                 )
         for job in jobs:
             if job.held is not held:
-                self._state.jobs.change(msgspec.structs.replace(job, held=held))
+                self._state.jobs.change(msgspec.structs.replace(job, held=held, promised=None))
         self._state.changed()
         return Done(report=tuple(f"{job.id} is {'held' if held else 'queued'}" for job in jobs))
 

@@ -117,7 +117,8 @@ class Queue:
     def _decide(self, queued: list[Job], host: Inventory | None, now: float) -> float:
         """Decide, and prepare what is to start; return when it was decided."""
         blocked = dict(self._blocked(queued, host, now))
-        waiting = [job for job in queued if job.id in self._state.jobs.live]
+        live = self._state.jobs.live  # without those that were cancelled just now, and with arrays that were stopped
+        waiting = [job for job in queued if job.id in live and may_start(self._state, live[job.id])]
         waiting = list(offered(self._state, waiting, blocked, _OFFERED))
         running = self._running()  # before the locks: it reads files of the jobs
         limits = limits_of(self._state.jobs)
@@ -133,12 +134,14 @@ class Queue:
                 limits=limits,
             )
             self._state.why = _with_arrays(waiting, decision.why)
-            live = (job for job in self._state.jobs.live.values() if job.state is not JobState.QUEUED)
-            self._state.queue_seen = QueueSnapshot(tuple(waiting), tuple(live), snapshots, blocked, time.time(), limits)
+            started = (job for job in live.values() if job.state is not JobState.QUEUED)
+            self._state.queue_seen = QueueSnapshot(
+                tuple(waiting), tuple(started), snapshots, blocked, time.time(), limits
+            )
             self._note_faults(decision.faults, waiting)
             jobs = {job.id: job for job in waiting}
             for head, expected in decision.promised.items():
-                waits = self._state.jobs.live.get(head) or self._state.jobs.live[jobs[head].array or ""]
+                waits = live.get(head) or live[jobs[head].array or ""]
                 self._state.jobs.change(replace(waits, promised=expected))
             decided = time.monotonic()  # what is written from now on is no matter of how long the queue is
             self._start(decision, jobs, directories, now)

@@ -122,10 +122,10 @@ def _move_away(state_dir: Path, job: Job, *, keep_results: bool) -> None:
     path, away = state_dir / _JOBS / job.id, state_dir / REMOVED
     make_own(away)
     keep_number(state_dir, job.id)
-    if keep_results and path.is_dir():
-        _keep_results(path, state_dir / RESULTS)
     for one in (*(_of_members(path) if job.is_array else ()), path):
         with suppress(FileNotFoundError):
+            if keep_results and stat.S_ISDIR(one.lstat().st_mode):
+                _keep_results(one, state_dir / RESULTS)
             one.rename(away / f"{one.name}.{time.time_ns()}")
 
 

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from gpusched.errors import NotFound
 from gpusched.model.array import members_meant, number_of_member
 from gpusched.model.selection import Selection, is_glob
-from gpusched.model.status import JOB_TERMINAL
+from gpusched.model.status import JOB_TERMINAL, JobState
 from gpusched.storage.job import Job
 from gpusched.storage.job_status import shown_state
 from gpusched.storage.job_table import JobTable
@@ -41,9 +41,9 @@ def _is_group(jobs: JobTable, name: str) -> bool:
 def _named(jobs: JobTable, name: str, asked: Selection) -> Iterable[str]:
     job_id = name if name in jobs.known else jobs.id_of(name)
     if job_id is not None:
-        return [job_id] if not _conditions(asked) or _meets(jobs.job(job_id), asked) else []
+        return [job_id] if not _conditions(asked) or _meets(jobs, jobs.job(job_id), asked) else []
     if (members := _members(jobs, name)) is not None:
-        return [one for one in members if not _conditions(asked) or _meets(jobs.job(one), asked)]
+        return [one for one in members if not _conditions(asked) or _meets(jobs, jobs.job(one), asked)]
     if not is_glob(name):
         hint = "name each job by itself, without commas" if "," in name else "see `gpusched ps --all`"
         raise NotFound(f"there is no job {name}", hint)
@@ -70,10 +70,10 @@ def _members(jobs: JobTable, name: str) -> list[str] | None:
 
 def _every(jobs: JobTable, asked: Selection, glob: str | None = None) -> Iterator[str]:
     alone = (job for job in jobs.live.values() if job.array is None)
-    yield from (job.id for job in alone if _matches(job, glob) and _meets(job, asked))
+    yield from (job.id for job in alone if _matches(job, glob) and _meets(jobs, job, asked))
     if asked.ended and (not _by_state(asked) or not JOB_TERMINAL.isdisjoint(asked.states)):
         yield from jobs.search(
-            glob, asked, lambda job: job.array is None and _matches(job, glob) and _meets(job, asked)
+            glob, asked, lambda job: job.array is None and _matches(job, glob) and _meets(jobs, job, asked)
         )
 
 
@@ -82,17 +82,29 @@ def _matches(job: Job, glob: str | None) -> bool:
     return glob is None or fnmatchcase(job.id, glob) or (name is not None and fnmatchcase(name, glob))
 
 
-def _meets(job: Job, asked: Selection) -> bool:
+def _meets(jobs: JobTable, job: Job, asked: Selection) -> bool:
     held = asked.held and job.held and job.state not in JOB_TERMINAL
     in_state = not _by_state(asked) or held or shown_state(job) in asked.states
     lately = asked.since is None or job.ended is None or job.ended >= asked.since
     before = asked.before is None or (job.ended is not None and job.ended < asked.before)
     in_group = asked.group is None or (job.submission is not None and job.submission.group == asked.group)
-    return in_state and lately and before and in_group and (asked.text is None or asked.text in searched(job))
+    waits = not asked.waits or _waits(jobs, job)
+    return in_state and waits and lately and before and in_group and (asked.text is None or asked.text in searched(job))
+
+
+def _waits(jobs: JobTable, job: Job) -> bool:
+    """Return whether something of a job waits to start: of an array, a member that has not begun."""
+    if job.state is not JobState.QUEUED or job.stop_asked:
+        return False
+    return not job.is_array or next(jobs.arrays[job.id].waiting(), None) is not None
 
 
 def _conditions(asked: Selection) -> bool:
-    return _by_state(asked) or any(one is not None for one in (asked.since, asked.before, asked.text, asked.group))
+    return (
+        _by_state(asked)
+        or asked.waits
+        or any(one is not None for one in (asked.since, asked.before, asked.text, asked.group))
+    )
 
 
 def _by_state(asked: Selection) -> bool:

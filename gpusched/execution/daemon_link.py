@@ -12,7 +12,7 @@ from gpusched.settings import Settings
 
 if TYPE_CHECKING:  # a command's --help needs none of these, and ZeroMQ takes its time
     from gpusched.control.client import Client
-    from gpusched.control.messages import Answer, Request, Rerun, Submit
+    from gpusched.control.messages import Answer, Request, Rerun, Resume, Submit
     from gpusched.model.job import Submission
     from gpusched.model.selection import Selection
     from gpusched.model.status import JobStatus
@@ -68,13 +68,13 @@ class Link:
 
         return self._taken(Submit(job=replace(submission, token=os.urandom(16).hex())))
 
-    def rerun(self, request: "Rerun") -> "JobStatus":
-        """Queue a new job that is as another was, and return it as it is then; see `submit`, and messages.Rerun."""
+    def again(self, request: "Rerun | Resume") -> "JobStatus":
+        """Queue a new job that is as another was, or an array again, and return it as it is then; see `submit`."""
         from msgspec.structs import replace
 
         return self._taken(replace(request, token=os.urandom(16).hex()))
 
-    def _taken(self, request: "Submit | Rerun") -> "JobStatus":
+    def _taken(self, request: "Submit | Rerun | Resume") -> "JobStatus":
         from gpusched.control.client import Unanswered
         from gpusched.control.messages import Submitted
 

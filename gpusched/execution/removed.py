@@ -34,22 +34,26 @@ _NUMBERS: Final = "numbers"
 STILL_LIVES: Final = "a process of it still lives"
 """Why a job stays for a moment after its end: its guard sees to it that nothing is left."""
 
+_LOGS_REMOVED: Final = "logs.removed"
 _OURS: Final = frozenset(
     (
         *("spec.json", "status.json", "events.jsonl", "orders.jsonl", "guard.lock", "lease", "environ", "logs"),
         *("ready", "limits", "memory", "tmp", "keys", "invitation.json", "joined.json", "frame.txt", "watched"),
+        _LOGS_REMOVED,
     )
 )
+_KEYS_OF_A_START: Final = re.compile(r"keys\.\d+")
 _MOVED: Final = re.compile(r".+\.\d{10,}")
 _LONGEST: Final = 20
-_LOGS_REMOVED: Final = "logs.removed"
 _LONGEST_NOTE: Final = 200
 
 
 def is_ours(name: str) -> bool:
     """Return whether gpusched itself has this file in a job's directory; all else is results, and progress.jsonl."""
     bare = name.removeprefix(".")
-    return name in _OURS or (name != bare and any(bare.startswith(f"{one}.") for one in _OURS))
+    if name in _OURS or name.removesuffix(".tmp") in _OURS or _KEYS_OF_A_START.fullmatch(name):
+        return True
+    return name != bare and any(bare.startswith(f"{one}.") for one in _OURS)
 
 
 def make_own(directory: Path) -> None:

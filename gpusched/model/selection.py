@@ -19,7 +19,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     or [ in it, it is a glob: all whose id or name it matches. `ended`: how many of those that ended a glob, or no name,
     means at the most, the latest first; 0: only jobs that live.
 
-    `states`: only jobs in these, and with `held` those that are held. `since`: only those that live, or ended after
+    `states`: only jobs in these, and with `held` those that are held. `waits`: only jobs of which something waits to
+    start, also an array that runs. `since`: only those that live, or ended after
     that (Unix seconds); `before`: only those that ended before that. `text`: only those with this text in their
     command or options, directory or name.
     `group`: only those in this group. `last`: of all these the one that came last.
@@ -29,6 +30,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     last: bool = False
     states: Annotated[tuple[JobState, ...], msgspec.Meta(max_length=len(JobState))] = ()
     held: bool = False
+    waits: bool = False
     since: float | None = None
     before: float | None = None
     text: Annotated[str, msgspec.Meta(max_length=1000)] | None = None

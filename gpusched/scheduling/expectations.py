@@ -17,7 +17,7 @@ __all__ = ["Expectations"]
 
 _LOG: Final = logging.getLogger(__name__)
 _REMEMBERED: Final = 1000
-"""Number of jobs that ended last whose run times are read from the store."""
+"""Number of jobs that ended last whose run times are read from the store, and again as many with members of arrays."""
 
 
 class Expectations:
@@ -71,18 +71,18 @@ class Expectations:
 def _read(jobs: JobTable) -> RunTimesSeen:
     seen = RunTimesSeen()
     try:
-        ended = jobs.ended(_REMEMBERED, members=True)
+        ended = {job.id: job for members in (False, True) for job in jobs.ended(_REMEMBERED, members=members)}
     except HostFault as error:
         _LOG.warning("how long earlier jobs ran is not known: %s", error)
         return seen
-    for job in reversed(ended):
+    for job in sorted(ended.values(), key=lambda job: job.ended or 0.0):
         _add(seen, job)
     return seen
 
 
 def _add(seen: RunTimesSeen, job: Job) -> None:
     """Note how long a job ran that succeeded: one that crashed, was stopped or lost might have run for longer."""
-    if job.state is not JobState.SUCCEEDED or job.submission is None:
+    if job.state is not JobState.SUCCEEDED or job.submission is None or job.is_array:
         return
     if job.started is not None and job.ended is not None:
         seen.add(kinds_of(job.submission, job.array), max(0.0, job.ended - job.started))

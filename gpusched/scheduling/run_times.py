@@ -20,11 +20,15 @@ RunTimes = tuple[float, ...]
 PRIOR: Final[RunTimes] = (60.0, 600.0, 3600.0, 14_400.0, 43_200.0)
 """What is expected where little has ended yet: from a minute to half a day."""
 
+_ARRAY: Final = "array "
 _NUMBER: Final = re.compile(r"\.\d+$")
 """What a name has behind it while another job of that name lives."""
 
 _KEPT: Final = 50
 _KEPT_OF_ALL: Final = 200
+_KEPT_OF_ONE: Final = 10
+"""How many of one array or command are among those of all: a sweep of short members does not make all seem short."""
+
 _MOST_KINDS: Final = 5000
 _ENOUGH: Final = 3
 _ENOUGH_OF_ALL: Final = 20
@@ -39,7 +43,7 @@ class RunTimesSeen:
 
     def __init__(self) -> None:
         self._by_kind: dict[str, deque[float]] = {}
-        self._all: deque[float] = deque(maxlen=_KEPT_OF_ALL)
+        self._all: deque[tuple[str, float]] = deque(maxlen=_KEPT_OF_ALL)
 
     def add(self, kinds: Sequence[str], seconds: float) -> None:
         """Note that a job of these kinds (see `kinds_of`) ran for so long."""
@@ -49,7 +53,11 @@ class RunTimesSeen:
             self._by_kind[kind] = same  # the latest kinds stand last
         while len(self._by_kind) > _MOST_KINDS:
             del self._by_kind[next(iter(self._by_kind))]
-        self._all.append(seconds)
+        one = next((kind for kind in kinds if kind.startswith(_ARRAY)), kinds[0] if kinds else "")
+        earlier = [entry for entry in self._all if entry[0] == one]
+        if len(earlier) >= _KEPT_OF_ONE:
+            self._all.remove(earlier[0])
+        self._all.append((one, seconds))
 
     def expected(self, kinds: Sequence[str], limit_s: float | None = None) -> RunTimes:
         """Return how long a job of these kinds may run, the finest first; none exceeds its time limit.
@@ -64,7 +72,7 @@ class RunTimesSeen:
             if len(same) >= _ENOUGH:
                 break
         else:
-            found += [*self._all, *(PRIOR if len(self._all) < _ENOUGH_OF_ALL else ())]
+            found += [*(each for _, each in self._all), *(PRIOR if len(self._all) < _ENOUGH_OF_ALL else ())]
         return tuple(sorted(found if limit_s is None else (min(each, limit_s) for each in found)))
 
 
@@ -76,7 +84,7 @@ def kinds_of(submission: Submission, array: str | None = None) -> tuple[str, ...
     argv = submission.typed
     name = submission.workload.name
     named = (f"name {_NUMBER.sub('', submission.name)}",) if submission.name else ()
-    members = (f"array {array}",) if array else ()
+    members = (f"{_ARRAY}{array}",) if array else ()
     if argv:
         program = argv[: 3 if len(argv) > 1 and argv[1].startswith("-") else 2]
         return f"= {submission.cwd} {argv!r}", *members, f"program {program!r}", *named

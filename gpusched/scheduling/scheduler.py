@@ -42,14 +42,11 @@ _EARLIER_S: Final = 60.0
 _SURETY: Final = 0.5
 """How probably a job has to end before a head starts that is not late yet, to pass it. It rises to 1 in most_delay."""
 
-
 _SLACK: Final = 0.1
 """By what part of its own run time a head may be expected later for a job that passes it; most_delay at most.
 
-That is the time that it will exceed in three of four cases: a head of which little is known is delayed by less.
-
-The slack of Talby and Feitelson, Supporting Priorities and Improving Utilization of the IBM SP Scheduler Using
-Slack-Based Backfilling (IPPS 1999), with a prediction in the place of a user's estimate.
+That is the time that it will exceed in three of four cases: a head of which little is known is delayed by less. It is
+the slack of Talby and Feitelson, IPPS 1999, with a prediction in the place of a user's estimate (decision 30).
 """
 
 
@@ -102,8 +99,7 @@ def schedule(
 
     `expected` returns how long a job may run. `blocked` are the jobs that may not start whatever is free, with the
     reason. `limits`: of groups, how many of their jobs may run at the same time. `now` in Unix seconds.
-
-    How long it takes: `python -m bench.queue_trace pass`.
+    `python -m bench.queue_trace pass` shows how long it takes.
     """
     one_pass = _Pass(running, snapshots, settings, now, expected, limits)
     for _, level in groupby(sorted(waiting, key=queue_order), key=_priority):
@@ -299,7 +295,7 @@ class _Pass:
 
         The proof is about devices alone: where it would take the place of the head in their group, only time counts.
         """
-        limit, most = submission.time_limit_s, self._may_last(submission, reservation)
+        limit, most = submission.time_limit_s, self._may_last(submission, machine, reservation)
         in_time = limit is not None and most is not None and limit <= most
         forecast, run_times = machine.forecast, self._expected(job)
         probably = forecast is not None and forecast.in_time(run_times) >= machine.surety
@@ -318,10 +314,15 @@ class _Pass:
             need.plan_failed = True
         self.why[job.id] = would_delay(machine.what_it_needs(submission), machine.head or "", most)
 
-    def _may_last(self, submission: Submission, reservation: HeadReservation) -> float | None:
-        """Return how many seconds the job may run to be gone, however slowly it stops, when the head starts at last."""
+    def _may_last(self, submission: Submission, machine: Machine, reservation: HeadReservation) -> float | None:
+        """Return how many seconds the job may run to be gone, however slowly it stops, when the head starts at last.
+
+        None where limits do not set that, and for a head that is most_delay late: what runs may end before its limit.
+        """
         by = reservation.shadow_time
-        return None if by is None else by - self._now - submission.workload.stop_grace_s
+        if by is None or (machine.surety > 1 and not self._settings.strict):
+            return None
+        return by - self._now - submission.workload.stop_grace_s
 
     def _start(self, job: Job, machine: Machine, plan: Plan) -> None:
         leases = leases_of_plan(plan, job.id)

@@ -48,6 +48,7 @@ RIGHT: Final[tuple[tuple[Callable[..., object], str, object], ...]] = (
     (queue.find_jobs, "ended", 5),
     (queue.find_jobs, "ids", []),
     (queue.select, "names", []),
+    (queue.select_waiting, "names", []),
     (history.prune, "older", 5),
     (others.jobs_of_user, "ended", 5),
 )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.command import Command
+from tests.cli.queue import until_state
 from tests.cli.terminal import Terminal
 from tests.patience import PATIENCE_S, until
 
@@ -112,6 +113,7 @@ def test_in_a_narrow_terminal_its_one_line_stays_one_and_is_written_when_it_chan
         (("--param", "a=1,2", "--", "echo", "b"), "the command has no {a}"),
         (("--param", "index=1,2", "--", "echo", "{index}"), "{index} is the number of the member"),
         (("--param", "a=0..2000000", "--", "echo", "{a}"), "a sweep of 2,000,001 members"),
+        (("--param", f"a=1,0..{10**30}", "--", "echo", "{a}"), ",002 values"),
         (("--array", "1-2"), "nothing to run is named"),
         (("--array", "2-1", "--", "true"), "these are no numbers of members"),
         (("--array", "1-2", "--procs", "3", "--", "true"), "--procs is for a sweep of a workload"),
@@ -185,3 +187,12 @@ def test_why_nothing_is_preloaded_stands_under_the_sweep(command: Command, tmp_p
     (array,) = as_json(command, "ps")["jobs"]
     assert array["message"].startswith("nothing is preloaded: after the import of heavy it cannot be forked")
     assert array["message"] in swept.stderr
+
+
+def test_a_sweep_that_runs_is_among_what_is_held_released_and_edited_by_a_glob_or_its_group(command: Command) -> None:
+    words = ("--group", "sweeps", "--at-most", "1", "--num-gpus", "0", "--array", "0-3", "--", "sleep", "600")
+    command.run("sweep", "-d", *words)
+    until_state(command, "run-1", "running")
+    assert command.run("hold", "--group", "sweeps").stdout == "run-1 is held\n"
+    assert command.run("release", "run-*").stdout == "run-1 is queued\n"
+    assert command.run("edit", "run-*", "--priority", "5").stdout == "run-1 is changed\n"

@@ -152,6 +152,59 @@ def test_what_an_array_is_to_follow_after_all_and_fails_ends_it_with_its_members
     assert daemon.job(f"{job}[0]").state is JobState.CANCELLED
 
 
+def test_an_array_whose_predecessor_fails_begins_nothing_more(daemon: Daemon, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    daemon.start()
+    first = daemon.submit("false", hold=True)
+    job = array(daemon, f"echo $1 >> {ran}", 100, after=(first,))
+    daemon.ask(Hold(ids=(first,), held=False))
+    (over,) = daemon.ended(job)
+    assert (over.state, over.array) == (JobState.CANCELLED, ArrayStatus(count=100, waiting=100))
+    assert not ran.exists()
+
+
+def test_an_array_that_is_resumed_twice_with_one_token_is_resumed_once(daemon: Daemon) -> None:
+    daemon.start()
+    job = array(daemon, "false", 2)
+    daemon.ended(job)
+    again = Resume(id=job, environ=daemon.env, token="1")
+    assert isinstance(daemon.ask(again), Submitted)
+    daemon.kill()
+    daemon.start()
+    answer = daemon.ask(again)
+    assert isinstance(answer, Submitted)
+    assert answer.id == job
+    daemon.ended(job)
+
+
+def test_what_members_wrote_is_kept_also_of_those_that_were_to_run_again(daemon: Daemon) -> None:
+    daemon.start()
+    job = array(daemon, "echo $1 > $GPUSCHED_RUN_DIR/weights; false", 3)
+    daemon.ended(job)
+    daemon.ask(Resume(id=job, environ=daemon.env, token="1"))
+    daemon.ask(Stop(ids=(job,)))
+    daemon.ended(job)
+    assert remove(job, keep_results=True, settings=daemon.settings).ids == (job,)
+    kept = sorted((daemon.state / "results").glob("*/weights"))
+    assert [(path.parent.name, path.read_text()) for path in kept] == [(f"{job}[{n}]", f"{n}\n") for n in range(3)]
+
+
+def test_an_array_that_runs_is_among_those_of_which_something_waits_as_long_as_that_is_so(daemon: Daemon) -> None:
+    daemon.start()
+    job = array(daemon, "sleep 1000", 2, at_most=1, group="sweeps")
+    until(lambda: members(daemon, job).live == 1, "the first runs")
+
+    def waiting(*names: str) -> tuple[str, ...]:
+        answer = daemon.ask(Select(jobs=Selection(names=names, waits=True, group="sweeps")))
+        assert isinstance(answer, Selected)
+        return answer.ids
+
+    assert waiting("run-*") == waiting(job) == waiting() == (job,)
+    daemon.ask(Stop(ids=(f"{job}[0]",)))
+    until(lambda: members(daemon, job).waiting == 0, "the last runs")
+    assert waiting("run-*") == waiting() == ()
+
+
 def test_an_array_that_was_resumed_stopped_and_removed_leaves_no_member_behind(daemon: Daemon) -> None:
     daemon.start()
     job = array(daemon, "false", 4)

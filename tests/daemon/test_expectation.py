@@ -9,12 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpusched.control.messages import Shutdown
+from gpusched.control.messages import Hold, Shutdown, Stop
 from gpusched.leases.directory import leases_of_plan
+from gpusched.model.array import Array
 from gpusched.model.device import DeviceProcess
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Request
 from gpusched.model.status import JobState
+from gpusched.model.workload import Role, Workload
+from gpusched.scheduling import expectations
 from gpusched.scheduling.expectations import Expectations
 from gpusched.scheduling.forecast import drawn_ends
 from gpusched.scheduling.run_times import PRIOR, RunTimes, left_after
@@ -115,6 +118,16 @@ def test_two_days_after_it_was_first_expected_nobody_passes_a_head_without_a_pro
     assert started(behind((10.0,), promised=-2 * DAY_S - 1)) == []
 
 
+def test_nobody_passes_a_head_that_is_two_days_late_because_the_limits_of_what_runs_are_long() -> None:
+    head, old = job("head", whole(1), created=1.0), replace(running("old", (10.0,)), ends_at=9 * DAY_S)
+    limited = job("behind", part(0.3), created=2.0, time_limit_s=8 * DAY_S)
+    expected = {"head": (1.0,), "behind": (7 * DAY_S,)}
+    for late_s, strict, goes in ((0.0, False, True), (2 * DAY_S + 1, False, False), (2 * DAY_S + 1, True, True)):
+        jobs, rules = [replace(head, promised=-late_s), limited], replace(EXPECTING, strict=strict)
+        found = decide(jobs, host(100), [OLD], [old], settings=rules, expected=expected_of(expected))
+        assert (started(found) == ["behind"]) is goes, (late_s, strict)
+
+
 def test_of_those_behind_the_head_the_shortest_comes_first_within_a_priority() -> None:
     expected = {"long": (90.0,), "short": (10.0,), "urgent": (50.0,)}
     jobs = [job("head", whole(1), created=1.0, priority=9)]
@@ -181,8 +194,9 @@ class Adversary:
         delay: float,
         *,
         roles: bool = False,
+        limit: Callable[[int], float] | None = None,
     ) -> None:
-        self.claimed, self.real, self.every = claimed, real, every
+        self.claimed, self.real, self.every, self.limit = claimed, real, every, limit
         self.host = host(*[100] * devices)
         self.head = job("head", ask(actor=(devices, 90)) if roles else whole(devices))
         self.rules = replace(EXPECTING, most_delay_s=delay)
@@ -196,7 +210,8 @@ class Adversary:
         while now < until:
             while self.ends and self.ends[0][0] <= now:
                 del self.live[heapq.heappop(self.ends)[1]]
-            self.waiting[f"small-{number}"] = job(f"small-{number}", part(0.3), created=now)
+            limit = self.limit(number) if self.limit else None
+            self.waiting[f"small-{number}"] = job(f"small-{number}", part(0.3), created=now, time_limit_s=limit)
             number += 1
             if number == 4:
                 self.waiting["head"] = replace(self.head, created=now)
@@ -207,7 +222,7 @@ class Adversary:
         return now, promised
 
     def _decide(self, now: float) -> Sequence[str]:
-        live = [running(name, left_after((self.claimed,), now - began), now) for name, (began, _) in self.live.items()]
+        live = [self._running(name, began, now) for name, (began, _) in self.live.items()]
         found = decide(
             list(self.waiting.values()),
             self.host,
@@ -224,8 +239,17 @@ class Adversary:
                 del self.waiting[start.id]
                 mine = leases_of_plan(start.plan, start.id)
                 self.live[start.id] = now, tuple(replace(one, run_dir=f"/jobs/{start.id}") for one in mine)
-                heapq.heappush(self.ends, (now + self.real(int(start.id.rpartition("-")[2])), start.id))
+                heapq.heappush(self.ends, (now + self.real(_number_of(start.id)), start.id))
         return started(found)
+
+    def _running(self, name: str, began: float, now: float) -> Running:
+        limit = self.limit(_number_of(name)) if self.limit else None
+        found = running(name, left_after((self.claimed,), now - began), now)
+        return replace(found, ends_at=None if limit is None else began + limit)
+
+
+def _number_of(name: str) -> int:
+    return int(name.rpartition("-")[2])
 
 
 @pytest.mark.parametrize("roles", [False, True])
@@ -235,13 +259,22 @@ def test_without_a_bound_a_stream_that_always_runs_longer_than_expected_would_st
 
 
 @settings(max_examples=25)
-@given(st.integers(1, 2), st.floats(5, 100), st.floats(100, 1000), st.floats(0, 2000), st.integers(0, 9), st.booleans())
+@given(
+    st.integers(1, 2),
+    st.floats(5, 100),
+    st.floats(100, 1000),
+    st.floats(0, 2000),
+    st.integers(0, 9),
+    st.booleans(),
+    st.booleans(),
+)
 def test_whatever_an_adversary_claims_the_head_starts_within_the_bound(
-    devices: int, claimed: float, real: float, delay: float, seed: int, roles: bool
+    devices: int, claimed: float, real: float, delay: float, seed: int, roles: bool, limits: bool
 ) -> None:
     spread = [real * (1 + (seed * 7 + i * 5) % 10) / 10 for i in range(10)]
     every = max(5.0, claimed / 2)
-    adversary = Adversary(devices, claimed, lambda number: spread[number % 10], every, delay, roles=roles)
+    typed = (lambda number: 20 * real / (1 + (seed + number) % 7)) if limits else None  # longer than any runs
+    adversary = Adversary(devices, claimed, lambda number: spread[number % 10], every, delay, roles=roles, limit=typed)
     began, promised = adversary.run_until_the_head_starts(until=1e5)
     assert began <= promised + delay + max(spread) + 2 * every
 
@@ -292,11 +325,30 @@ def test_only_those_that_succeeded_tell_how_long_their_like_runs(tmp_path: Path)
         ended = replace(job(f"run-{number}", part(0.3)), state=state, started=100.0, ended=100.0 + seconds)
         store.add(ended)
     table = JobTable(store)
-    expectations = Expectations(table)
+    known = Expectations(table)
     new = job("new", part(0.3))
-    assert expectations.expected(new) == (10, 10, 10)
-    expectations.note_end(replace(new, state=JobState.SUCCEEDED, started=0.0, ended=30.0))
-    assert expectations.expected(new) == (10, 10, 10, 30)
+    assert known.expected(new) == (10, 10, 10)
+    known.note_end(replace(new, state=JobState.SUCCEEDED, started=0.0, ended=30.0))
+    assert known.expected(new) == (10, 10, 10, 30)
+    store.close()
+
+
+def test_a_sweep_is_no_run_itself_and_its_members_hide_no_earlier_jobs_from_the_next_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expectations, "_REMEMBERED", 5)
+    store = Store.open(tmp_path / "gpusched.db")
+    over = {"state": JobState.SUCCEEDED, "started": 100.0}
+    for number in range(3):
+        store.add(replace(job(f"run-{number}", part(0.3)), ended=150.0 + number, **over))
+    echo = Workload(name="test", roles=(Role(name="command", command=("echo", "hi")),))
+    member = job("run-7[0]", part(0.3), workload=echo)
+    store.add(replace(job("run-7", part(0.3), workload=echo, array=Array(count=9)), ended=9000.0, **over))
+    for number in range(9):
+        store.add(replace(member, id=f"run-7[{number}]", array="run-7", ended=200.0, **over))
+    found = Expectations(JobTable(store))
+    assert found.expected(job("new", part(0.3))) == (50.0, 51.0, 52.0)
+    assert set(found.expected(member)) == {100.0}
     store.close()
 
 
@@ -348,9 +400,47 @@ def test_when_a_head_was_first_expected_is_on_disk(daemon: Daemon) -> None:
     daemon.ask(Shutdown())
     assert daemon.process is not None
     daemon.process.wait(PATIENCE_S)
-    store = Store.open(daemon.state / "gpusched.db")
-    waiting = store.job(head)
-    store.close()
-    assert waiting is not None
+    waiting = saved(daemon, head)
     assert waiting.promised is not None
     assert waiting.promised > waiting.created
+
+
+def saved(daemon: Daemon, job_id: str) -> Job:
+    """A job as it is on disk. No daemon may run."""
+    store = Store.open(daemon.state / "gpusched.db")
+    found = store.job(job_id)
+    store.close()
+    assert found is not None
+    return found
+
+
+def test_each_member_of_an_array_is_a_head_of_its_own_that_is_not_late_because_one_before_it_was(
+    daemon: Daemon,
+) -> None:
+    def expected() -> float | None:
+        until(lambda: "expected to start in" in str(daemon.job(array).why), "a member is expected")
+        daemon.kill()
+        found = saved(daemon, array).promised
+        daemon.start()
+        return found
+
+    daemon.start()
+    holder, head = occupied(daemon)
+    daemon.ask(Stop(ids=(head,)))
+    array = daemon.submit("sleep", "600", need=whole(2), machine=MACHINE, array=Array(count=2))
+    first = expected()
+    daemon.ask(Stop(ids=(holder,)))
+    until(lambda: (found := daemon.job(array).array) is not None and found.live == 1, "the first member runs")
+    second = expected()
+    assert first is not None
+    assert second is not None
+    assert second != first
+
+
+def test_a_job_that_was_held_is_not_late_for_that(daemon: Daemon) -> None:
+    daemon.start()
+    _, head = occupied(daemon)
+    until(lambda: "expected to start in" in str(daemon.job(head).why), "it is expected")
+    daemon.ask(Hold(ids=(head,), held=True))
+    daemon.kill()
+    assert saved(daemon, head).promised is None

@@ -32,7 +32,14 @@ def test_three_runs_of_one_kind_are_enough_whatever_else_ran() -> None:
 def test_fewer_runs_count_three_times_each_beside_those_of_the_next_kind() -> None:
     assert seen(fine=[10], coarse=[1, 2, 3]).expected(("fine", "coarse")) == (1, 2, 3, 10, 10, 10)
     assert seen(fine=[10], other=[7]).expected(("fine",)) == tuple(sorted([10, 10, 10, 10, 7, *PRIOR]))
-    assert len(seen(other=[7.0] * 30).expected(("fine",))) == 30
+    assert seen(**{f"other-{number}": [7.0] for number in range(30)}).expected(("fine",)) == (7.0,) * 30
+
+
+def test_a_sweep_of_short_members_makes_no_new_command_look_short() -> None:
+    found = seen(**{f"long-{number}": [40_000.0] for number in range(50)})
+    for number in range(1000):
+        found.add((f"= echo {number}", "array run-7", "program echo"), 1.0)
+    assert found.expected(("new",)) == (1.0,) * 10 + (40_000.0,) * 50
 
 
 def test_the_latest_fifty_of_a_kind_are_kept() -> None:

@@ -17,6 +17,7 @@ def save_evaluation(path: Path, results: NDArray[np.int64], *, steps: int, secon
         "deviation": float(results.std()),
         "least": int(results.min()),
         "most": int(results.max()),
+        "results": results.tolist(),
         "steps": steps,
         "seconds": seconds,
     }

@@ -54,5 +54,6 @@ def test_what_greedy_play_gave_is_left_and_said(tmp_path: Path, model: keras.Mod
 
     left = json.loads((tmp_path / "evaluation.json").read_text())
     assert (left["games"], left["steps"], left["seconds"]) == (256, 7, 2.5)
+    assert (len(left["results"]), left["mean"]) == (256, np.mean(left["results"]))
     assert told.startswith(f"greedy play: mean {left['mean']:.2f} of 97 fruits")
     assert (tmp_path / "game.gif").read_bytes()[:6] == b"GIF89a"
