@@ -78,11 +78,6 @@ class GpuschedInfoWatcher(core.InfoWatcher):  # type: ignore[misc]
         """Return the state of a job by the name that Slurm has for it, "UNKNOWN" before it was asked for."""
         return str(self.get_info(job_id, mode).get(_STATE, "UNKNOWN"))
 
-    def is_over(self, job_id: str, state: str) -> None:
-        """Take note of a job that ended in this state, in whatever state its process is."""
-        self._info_dict[job_id] = {_STATE: state}
-        self._finished.add(job_id)
-
     def update(self) -> None:
         """Read the states of all jobs that have not ended. An error is logged, and the next update asks again."""
         from gpusched.execution.daemon_link import Link
@@ -130,29 +125,16 @@ class GpuschedJob(core.Job):  # type: ignore[misc]
         return _id_in_queue(self.job_id)
 
     def cancel(self, check: bool = True) -> None:  # noqa: FBT001, FBT002 (its signature)
-        """End it: it has its grace to save a checkpoint. A member that has not begun ends when its turn comes.
-
-        `check`: raise what the daemon raises.
-        """
+        """End it: it has its grace to save a checkpoint. `check`: raise what the daemon raises."""
         from gpusched.api.queue import stop
 
         if self.done(force_check=True):
             return
-        waits = "_" in self.job_id and self.state == _PENDING
-        if waits:  # the queue has no row of it, so its call is exchanged; if it begins meanwhile, it is stopped
-            self._call_nothing()
         try:
             stop(self.id_in_queue)
-        except GpuschedError as error:
-            if waits and isinstance(error, NotFound) and not isinstance(error, NoDaemon):
-                self.watcher.is_over(self.job_id, _CANCELLED)
-            elif check:
+        except GpuschedError:
+            if check:
                 raise
-
-    def _call_nothing(self) -> None:
-        temporary = self.paths.submitted_pickle.with_suffix(".cancelled")
-        _write(DelayedSubmission(_raise_cancelled, self.id_in_queue), temporary)
-        temporary.replace(self.paths.submitted_pickle)
 
     def _get_outcome_and_result(self) -> tuple[str, Any]:
         try:
@@ -296,10 +278,6 @@ def _write(call: DelayedSubmission, path: Path) -> int:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     call.dump(path)
     return path.stat().st_size
-
-
-def _raise_cancelled(job: str) -> None:
-    raise UncompletedJobError(f"{job} was cancelled before it began")
 
 
 def _id_in_queue(job_id: str) -> str:

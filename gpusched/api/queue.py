@@ -281,7 +281,7 @@ def _hold(ids: SomeJobs, settings: Settings | None, *, held: bool) -> Change:
 
 def _ends(left: list[str], deadline: float | None, settings: Settings) -> Iterator["JobStatus"]:
     with linked(settings, left) as link:
-        left = list(selected(link, left)) if left else []
+        left = list(selected(link, left, unbegun=True)) if left else []
         found = _ended(link, left)
         while True:
             for job in found:

@@ -50,16 +50,19 @@ def linked(settings: Settings, ids: Sequence[str]) -> Link:
     return Link(settings, starts=known, lasting=True)
 
 
-def selected(link: Link, names: Sequence[str], ended: int = 0) -> tuple[str, ...]:
-    """Return the ids that names mean, of a glob those that live and the `ended` latest. Raises NotFound."""
+def selected(link: Link, names: Sequence[str], ended: int = 0, *, unbegun: bool = False) -> tuple[str, ...]:
+    """Return the ids that names mean, of a glob those that live and the `ended` latest. Raises NotFound.
+
+    `unbegun`: also of members of arrays that have not begun.
+    """
     most = min(ended, MOST_ENDED_SELECTED)
-    found = (link.select(Selection(names=part, ended=most)) for part in in_parts(names))
+    found = (link.select(Selection(names=part, ended=most, unbegun=unbegun)) for part in in_parts(names))
     return tuple(dict.fromkeys(chain.from_iterable(found)))
 
 
 def jobs_of(link: Link, names: Sequence[str], ended: int = 0) -> "tuple[JobStatus, ...]":
     """Return the jobs that names mean, or with none all that live, and the `ended` latest. Raises NotFound."""
-    ids = selected(link, names, ended)
+    ids = selected(link, names, ended, unbegun=True)
     return link.jobs(ids, ended) if ids or not names else ()
 
 

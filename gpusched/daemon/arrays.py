@@ -16,7 +16,7 @@ from gpusched.errors import HostFault, UsageError
 from gpusched.execution.directory import JobDirectory, own_directory
 from gpusched.execution.start import has_exited
 from gpusched.linux.files import remove_tree
-from gpusched.model.array import member_id, member_submission
+from gpusched.model.array import array_of, member_id, member_submission, number_of_member
 from gpusched.model.job import Submission
 from gpusched.model.status import JOB_TERMINAL, JobState
 from gpusched.probe.reading import Reading
@@ -28,6 +28,7 @@ __all__ = [
     "finish_arrays",
     "made",
     "may_start",
+    "member_that_waits",
     "offered",
     "owner_exited",
     "resume",
@@ -45,6 +46,15 @@ def may_start(state: DaemonState, job: Job) -> bool:
     if not job.is_array:
         return True
     return not job.stop_asked and not owner_exited(job) and next(state.jobs.arrays[job.id].waiting(), None) is not None
+
+
+def member_that_waits(state: DaemonState, job_id: str) -> Job | None:
+    """Return a member of an array that has not begun, as it is to be queued; None where the id means none."""
+    array, number = array_of(job_id) or "", number_of_member(job_id)
+    progress = state.jobs.arrays.get(array)
+    if progress is None or state.jobs.live[array].stop_asked or not progress.waits(number):
+        return None
+    return _member(state.jobs.live[array], number)
 
 
 def owner_exited(job: Job) -> bool:

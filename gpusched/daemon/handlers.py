@@ -42,7 +42,7 @@ from gpusched.control.messages import (
 )
 from gpusched.control.usage_messages import MOST_USAGES, FindMeasured, ListUsage, Measured, Usages
 from gpusched.daemon.admission import Admission
-from gpusched.daemon.arrays import extend, may_start, resume
+from gpusched.daemon.arrays import extend, may_start, member_that_waits, resume
 from gpusched.daemon.drain import drain
 from gpusched.daemon.explanation import Explanation
 from gpusched.daemon.groups import change_group, groups_of
@@ -55,7 +55,8 @@ from gpusched.daemon.server import Asked, Server, refusal
 from gpusched.daemon.state import DaemonState
 from gpusched.daemon.stopping import stop_job
 from gpusched.daemon.usage_rows import usage_of
-from gpusched.errors import GpuschedError, HostFault, UsageError
+from gpusched.errors import GpuschedError, HostFault, NotFound, UsageError
+from gpusched.model.array import array_of
 from gpusched.model.device import Inventory
 from gpusched.model.status import ENDED, JOB_TERMINAL, JobState, JobStatus
 from gpusched.model.usage import RoleUsage
@@ -209,7 +210,7 @@ class Handlers:
         now = time.time()
         self._adoption.scan()
         if request.ids:
-            return Jobs(jobs=tuple(self._state.shown(self._state.jobs.job(job_id)) for job_id in request.ids))
+            return Jobs(jobs=tuple(self._state.shown(self._begun_or_not(job_id)) for job_id in request.ids))
         live = () if request.skip else self._state.jobs.live.values()
         jobs = [*(job for job in live if job.array is None), *self._state.jobs.ended(request.ended, request.skip)]
         arrays = self._state.jobs.ended_arrays(now) if request.ended_arrays else ()
@@ -238,20 +239,30 @@ class Handlers:
 
     def _await(self, asked: Asked, request: Await, now: float) -> None:
         for job_id in request.ids:
-            self._known(job_id)
+            self._awaited(job_id)
         self._state.waiting.add(asked, now + request.wait_s, partial(self._answer_ends, request.ids))
 
     def _answer_ends(self, ids: tuple[str, ...], late: bool) -> Answer | None:  # noqa: FBT001 (see Waiting.add)
-        if not late and any(job_id in self._state.jobs.live for job_id in ids):
+        live = self._state.jobs.live
+        if not late and any(job_id in live or member_that_waits(self._state, job_id) for job_id in ids):
             return None
         return Jobs(jobs=tuple(map(self._until_its_end, ids)))
 
     def _until_its_end(self, job_id: str) -> JobStatus:
         """Return a job for who waits for its end: one that its supervisor has ended may be queued again."""
-        status = self._state.shown(self._state.jobs.job(job_id))
+        status = self._state.shown(self._awaited(job_id))
         if job_id in self._state.jobs.live and status.state in JOB_TERMINAL:
             return msgspec.structs.replace(status, state=JobState.STOPPING)
         return status
+
+    def _awaited(self, job_id: str) -> Job:
+        """Return a job for who waits for its end: a member that never began has ended with its array."""
+        try:
+            return self._begun_or_not(job_id)
+        except NotFound:
+            array = self._state.jobs.job(array_of(job_id) or job_id)
+            never = {"state": JobState.CANCELLED, "message": "it never began", "ended": array.ended or time.time()}
+            return Job(id=job_id, run_dir=array.run_dir, created=array.created, array=array.id, **never)
 
     def _explain(self, asked: Asked, request: Explain, now: float) -> Explained | None:
         job = self._known(request.id)
@@ -267,11 +278,16 @@ class Handlers:
     def _stop(self, request: Stop, now: float) -> Done:
         self._adoption.scan()
         ids = tuple(self._state.jobs.live) if request.everything else request.ids
-        jobs = [self._known(job_id).id for job_id in dict.fromkeys(ids)]
-        why = request.why or STOPPED
-        return Done(
-            report=tuple(stop_job(self._state, self._known(one), now, kill=request.kill, why=why) for one in jobs)
-        )
+        jobs = [self._begun_or_not(job_id) for job_id in dict.fromkeys(ids)]
+        return Done(report=tuple(self._stop_one(job, request, now) for job in jobs))
+
+    def _stop_one(self, job: Job, request: Stop, now: float) -> str:
+        """Stop a job as it is now: its array may have been stopped just before it."""
+        if job.id in self._state.jobs.known:
+            job = self._known(job.id)
+        elif member_that_waits(self._state, job.id) is None:
+            return f"{job.id} is cancelled"
+        return stop_job(self._state, job, now, kill=request.kill, why=request.why or STOPPED)
 
     def _hold(self, ids: tuple[str, ...], *, held: bool) -> Done:
         jobs = [self._known(job_id) for job_id in dict.fromkeys(ids)]
@@ -287,6 +303,10 @@ class Handlers:
                 self._state.jobs.change(msgspec.structs.replace(job, held=held, promised=None))
         self._state.changed()
         return Done(report=tuple(f"{job.id} is {'held' if held else 'queued'}" for job in jobs))
+
+    def _begun_or_not(self, job_id: str) -> Job:
+        """Return a job, also a member of an array that has not begun. Raises NotFound."""
+        return member_that_waits(self._state, job_id) or self._known(job_id)
 
     def _known(self, job_id: str) -> Job:
         """Return a job; one that a launch started just now may not have been found yet. Raises NotFound."""

@@ -146,9 +146,9 @@ def has_live_processes(job: Job, status: JobStatus) -> bool:
 
 
 def cancel(state: DaemonState, job: Job, message: str) -> None:
-    """End a job of which nothing runs."""
+    """End a job of which nothing runs, also a member of an array that has not begun."""
     stopped = msgspec.structs.replace(job, state=JobState.CANCELLED, message=message, ended=time.time(), held=False)
-    state.jobs.change(msgspec.structs.replace(stopped, last=status_of(stopped)))
+    state.jobs.adopt(msgspec.structs.replace(stopped, last=status_of(stopped)))
     state.forget(job.id)
 
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
+from typing import Final
 
-from gpusched.errors import NotFound
-from gpusched.model.array import members_meant, number_of_member
+from gpusched.errors import NotFound, UsageError
+from gpusched.model.array import member_id, members_meant, number_of_member
 from gpusched.model.selection import Selection, is_glob
 from gpusched.model.status import JOB_TERMINAL, JobState
 from gpusched.storage.job import Job
@@ -13,6 +14,8 @@ from gpusched.storage.job_table import JobTable
 from gpusched.storage.search import searched
 
 __all__ = ["selected"]
+
+_MOST_UNBEGUN: Final = 10_000
 
 
 def selected(jobs: JobTable, asked: Selection) -> tuple[str, ...]:
@@ -42,7 +45,7 @@ def _named(jobs: JobTable, name: str, asked: Selection) -> Iterable[str]:
     job_id = name if name in jobs.known else jobs.id_of(name)
     if job_id is not None:
         return [job_id] if not _conditions(asked) or _meets(jobs, jobs.job(job_id), asked) else []
-    if (members := _members(jobs, name)) is not None:
+    if (members := _members(jobs, name, unbegun=asked.unbegun and not _conditions(asked))) is not None:
         return [one for one in members if not _conditions(asked) or _meets(jobs, jobs.job(one), asked)]
     if not is_glob(name):
         hint = "name each job by itself, without commas" if "," in name else "see `gpusched ps --all`"
@@ -54,14 +57,22 @@ def _named(jobs: JobTable, name: str, asked: Selection) -> Iterable[str]:
     return found
 
 
-def _members(jobs: JobTable, name: str) -> list[str] | None:
-    """Return the ids of the members that a name means, in the order of their numbers; None if it means none of that."""
+def _members(jobs: JobTable, name: str, *, unbegun: bool) -> list[str] | None:
+    """Return the ids of the members that a name means, in the order of their numbers; None if it means none of that.
+
+    Raises NotFound, and UsageError for a name of very many that have not begun.
+    """
     meant = members_meant(name)
     array = None if meant is None else (meant[0] if meant[0] in jobs.known else jobs.id_of(meant[0]))
     if meant is None or array is None or not jobs.job(array).is_array:
         return None
     begun = {job_id: None for job_id, _ in jobs.store.members(array)} | dict.fromkeys(jobs.arrays.live(array))
     numbers = {number_of_member(job_id): job_id for job_id in begun}
+    if unbegun and array in jobs.arrays and not name.endswith("[]"):
+        waiting = [number for number in jobs.arrays[array].waiting() if number in meant[1]]
+        if len(waiting) > _MOST_UNBEGUN:
+            raise UsageError(f"{name} means {len(waiting):,} members that have not begun", f"name {array}, or fewer")
+        numbers |= {number: member_id(array, number) for number in waiting}
     chosen = [numbers[number] for number in sorted(numbers) if number in meant[1]]
     if not chosen and not name.endswith("[]"):
         raise NotFound(f"no member {name} has begun", f"see gpusched results {array}")

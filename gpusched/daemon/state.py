@@ -19,7 +19,7 @@ from gpusched.daemon.pending_replies import PendingReplies
 from gpusched.daemon.starting_jobs import StartingJobs
 from gpusched.execution.learner_socket import remove_socket
 from gpusched.leases.directory import LeaseDirectory, lease_directory
-from gpusched.model.status import JobStatus
+from gpusched.model.status import JobState, JobStatus
 from gpusched.scheduling.expectations import Expectations
 from gpusched.scheduling.outlook import Outlook, QueueSnapshot
 from gpusched.settings import Settings
@@ -89,7 +89,8 @@ class DaemonState:
 
     def shown(self, job: Job) -> JobStatus:
         """Return a job as others see it, with why it waits, and what its next members wait for."""
-        status = self.meter.merged(status_of(job, self.why.get(job.id)))
+        why = self.why.get(job.array or job.id) if job.state is JobState.QUEUED else self.why.get(job.id)
+        status = self.meter.merged(status_of(job, why))
         note = self.starts.forks.doing(job.id)
         status = status if note is None else replace(status, note=note)
         return replace(status, idle_since=self._members_idle_since(job)) if job.is_array else status

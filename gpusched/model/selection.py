@@ -23,7 +23,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     start, also an array that runs. `since`: only those that live, or ended after
     that (Unix seconds); `before`: only those that ended before that. `text`: only those with this text in their
     command or options, directory or name.
-    `group`: only those in this group. `last`: of all these the one that came last.
+    `group`: only those in this group. `last`: of all these the one that came last. `unbegun`: a name of members means
+    also those that have not begun; `run-1[]` never does.
     """
 
     names: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=256)], ...], msgspec.Meta(max_length=10_000)] = ()
@@ -31,6 +32,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     states: Annotated[tuple[JobState, ...], msgspec.Meta(max_length=len(JobState))] = ()
     held: bool = False
     waits: bool = False
+    unbegun: bool = False
     since: float | None = None
     before: float | None = None
     text: Annotated[str, msgspec.Meta(max_length=1000)] | None = None

@@ -35,13 +35,18 @@ class ArrayProgress:
         return not self.array.open and next(self.waiting(), None) is None
 
     def note(self, member: Job) -> None:
-        """Take in how a member is now."""
-        self.begun.add(number_of_member(member.id))
+        """Take in how a member is now; one that was stopped before it began ends at once."""
+        number = number_of_member(member.id)
         if member.state not in JOB_TERMINAL:
             self.live.add(member.id)
-        elif member.id in self.live:
+        elif member.id in self.live or number not in self.begun:
             self.live.discard(member.id)
             self.ended[member.state] += 1
+        self.begun.add(number)
+
+    def waits(self, number: int) -> bool:
+        """Return whether the member of this number has not begun."""
+        return self.array.first <= number < self.array.first + self.array.count and number not in self.begun
 
     def waiting(self) -> Iterator[int]:
         """Yield the numbers of the members that have not begun, in their order."""

@@ -124,7 +124,8 @@ def test_what_runs_and_what_waits_can_be_cancelled_and_what_waits_never_runs(
     until_there(begun)
     assert [job.watcher.get_state(job.job_id, "force") for job in (runs, waits)] == ["RUNNING", "PENDING"]
     waits.cancel()
-    assert (waits.done(), waits.state) == (True, "CANCELLED")
+    until(lambda: waits.done(force_check=True), "it is cancelled")
+    assert waits.state == "CANCELLED"
     with pytest.raises(UncompletedJobError):
         waits.result()
     runs.cancel()

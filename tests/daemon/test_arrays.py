@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gpusched.api.history import remove
+from gpusched.api.queue import as_completed
 from gpusched.control.messages import (
     Edit,
     Explain,
@@ -296,6 +297,66 @@ def test_an_array_that_runs_is_among_those_that_run_and_who_asks_why_is_answered
     answer = daemon.ask(Explain(id=job, wait_s=60.0))
     assert isinstance(answer, Explained)
     assert answer.why.job.state is JobState.RUNNING
+
+
+def test_a_member_that_is_stopped_before_it_has_begun_never_begins_until_the_array_is_resumed(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    daemon.start()
+    job = array(daemon, f"echo $1 >> {ran}; test $1 != 0 || sleep 1000", 4, at_most=1)
+    until(lambda: lines(ran) == ["0"], "the first runs")
+    waits = daemon.job(f"{job}[2]")
+    assert (waits.state, waits.why) == (JobState.QUEUED, daemon.job(job).why)
+
+    daemon.ask(Stop(ids=(f"{job}[2]",)))
+
+    assert daemon.job(f"{job}[2]").state is JobState.CANCELLED
+    assert members(daemon, job) == ArrayStatus(count=4, waiting=2, live=1, cancelled=1, at_most=1)
+    daemon.kill()
+    daemon.start()
+    daemon.ask(Stop(ids=(f"{job}[0]",)))
+    daemon.ended(job)
+    assert lines(ran) == ["0", "1", "3"]
+    daemon.ask(Resume(id=job, environ=daemon.env))
+    until(lambda: lines(ran) == ["0", "1", "3", "0"], "the first runs again")
+    daemon.ask(Stop(ids=(f"{job}[0]",)))
+    daemon.ended(job)
+    assert lines(ran)[4:] == ["2"]
+
+
+def test_who_waits_for_members_that_have_not_begun_waits_for_their_ends_or_for_that_of_the_array(
+    daemon: Daemon,
+) -> None:
+    daemon.start()
+    job = array(daemon, "test $1 = 1 || sleep 1000", 4, at_most=1)
+    until(lambda: members(daemon, job).live == 1, "the first runs")
+    ends = as_completed((f"{job}[1]", f"{job}[3]"), settings=daemon.settings)
+    daemon.ask(Stop(ids=(f"{job}[0]",)))
+    first = next(ends)
+    assert (first.id, first.state) == (f"{job}[1]", JobState.SUCCEEDED)
+    daemon.ask(Stop(ids=(job,)))
+    (last,) = ends
+    assert (last.id, last.state, last.message) == (f"{job}[3]", JobState.CANCELLED, "it never began")
+
+
+def test_names_of_members_mean_also_those_that_have_not_begun_where_that_is_asked_for(daemon: Daemon) -> None:
+    daemon.start()
+    job = array(daemon, "sleep 1000", 30_000, at_most=1)
+    until(lambda: members(daemon, job).live == 1, "the first runs")
+
+    def selected(name: str) -> tuple[str, ...]:
+        answer = daemon.ask(Select(jobs=Selection(names=(name,), unbegun=True)))
+        assert isinstance(answer, Selected)
+        return answer.ids
+
+    assert selected(f"{job}[]") == (f"{job}[0]",)
+    assert selected(f"{job}[0-2]") == tuple(f"{job}[{number}]" for number in range(3))
+    assert selected(f"{job}[29999-]") == (f"{job}[29999]",)
+    with pytest.raises(NotFound, match="no member"):
+        selected(f"{job}[30000]")
+    with pytest.raises(UsageError, match="means 29,999 members that have not begun"):
+        selected(f"{job}[0-]")
 
 
 def test_one_member_that_is_stopped_makes_room_for_the_next(daemon: Daemon, tmp_path: Path) -> None:
