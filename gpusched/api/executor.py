@@ -147,7 +147,7 @@ class _Pending:
         self._futures: dict[int, JobFuture[Any]] = {}
         self._lock = threading.Lock()
         self._changed = threading.Event()
-        self._count = self._known = self._needed = 0
+        self._count = self._known = self._needed = self._cancelled = 0
         self.failed: GpuschedError | None = None
         self._closed = self._interrupted = self._stopped = False
 
@@ -260,7 +260,9 @@ class _Pending:
                     self._fail(future, _failure(array))
             return True
         begun = [one for one in calls if one.number < array.array.count - array.array.waiting]
-        if len(begun) <= array.array.live:
+        if array.array.cancelled > self._cancelled:  # any of them may have been stopped, also before it began
+            self._cancelled, begun = array.array.cancelled, self._waiting()
+        elif len(begun) <= array.array.live:
             return False
         ended = [job for job in _present(link, [one.job_id for one in begun]) if job.state in JOB_TERMINAL]
         by_id = {one.job_id: one for one in begun}

@@ -92,9 +92,8 @@ def made(state: DaemonState, member: Job) -> Job:
         status = directory.read_status()
         attempt = 0 if status is None else status.attempt + 1
     array = state.jobs.live[member.array or ""]
-    promised = None if array.promised == member.promised else array.promised  # else it is that of the next head
-    if array.started is None or array.promised != promised:
-        state.jobs.change(replace(array, started=array.started or time.time(), promised=promised))
+    if array.started is None:
+        state.jobs.change(replace(array, started=time.time()))
     return replace(member, attempt=attempt, promised=None)
 
 

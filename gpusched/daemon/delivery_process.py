@@ -5,7 +5,7 @@ Under systemd it is a unit of its own, as a job is: the daemon's may have neithe
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -23,7 +23,7 @@ SpawnDelivery = Callable[[Request], tuple[int, int]]
 _MODULE: Final = "gpusched.notifications"
 _NOT_INHERITED: Final = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC")
 _PROXIES: Final = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
-_OF_SYSTEMD: Final = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "PATH", *_PROXIES)
+_OF_SYSTEMD: Final = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "PATH")
 _MARGIN_S: Final = 15.0
 
 
@@ -34,14 +34,15 @@ def delivery_spawner(settings: Settings, environ: Mapping[str, str], limit: tupl
     own = {name: value for name, value in kept.items() if name in _OF_SYSTEMD or not as_unit}
     for name in _NOT_INHERITED:
         own.pop(name, None)
+    proxies = {name: value for name, value in kept.items() if name in _PROXIES}  # which may hold a password
 
     def spawn(request: Request) -> tuple[int, int]:
         command = own_command(_MODULE)
         if as_unit:  # systemd sets its limits
             longest_s = len(request.parcels) * (request.limit_s + _MARGIN_S)
-            known = settings.environment() | {"PATH": environ.get("PATH", os.defpath)}
-            command = _in_unit(command, known, [name for name in _PROXIES if name in own], longest_s)
-        given = request if as_unit else msgspec.structs.replace(request, files=limit)
+            command = _in_unit(command, settings.environment() | {"PATH": environ.get("PATH", os.defpath)}, longest_s)
+        more = {"environ": proxies} if as_unit else {"files": limit}
+        given = msgspec.structs.replace(request, **more)
         return _spawn(command, own, msgspec.msgpack.encode(given))
 
     return spawn
@@ -71,18 +72,14 @@ def _spawn(command: list[str], environ: Mapping[str, str], content: bytes) -> tu
         os.close(outer)
 
 
-def _in_unit(command: list[str], environ: Mapping[str, str], inherited: Iterable[str], longest_s: float) -> list[str]:
-    """Return the command that runs another in a new unit, with these streams. systemd replaces what follows a `$`.
-
-    The values of the `inherited` variables stand in no command line: they may hold a password.
-    """
+def _in_unit(command: list[str], environ: Mapping[str, str], longest_s: float) -> list[str]:
+    """Return the command that runs another in a new unit, with these streams. systemd replaces what follows a `$`."""
     return [
         "systemd-run",
         *("--user", "--quiet", "--collect", "--pipe", "--wait", "--service-type=exec"),
         "--description=gpusched: notifications",
         f"--property=RuntimeMaxSec={longest_s:.0f}",
         *(f"--setenv={name}={value}" for name, value in environ.items()),
-        *(f"--setenv={name}" for name in inherited),
         "--",
         *(word.replace("$", "$$") for word in command),
     ]

@@ -256,13 +256,20 @@ class Handlers:
         return status
 
     def _awaited(self, job_id: str) -> Job:
-        """Return a job for who waits for its end: a member that never began has ended with its array."""
+        """Return a job for who waits for its end, or asks for it: a member that never began ends with its array."""
         try:
             return self._begun_or_not(job_id)
         except NotFound:
             array = self._state.jobs.job(array_of(job_id) or job_id)
-            never = {"state": JobState.CANCELLED, "message": "it never began", "ended": array.ended or time.time()}
-            return Job(id=job_id, run_dir=array.run_dir, created=array.created, array=array.id, **never)
+            return Job(
+                id=job_id,
+                run_dir=array.run_dir,
+                created=array.created,
+                array=array.id,
+                state=JobState.CANCELLED,
+                message="it never began",
+                ended=array.ended or time.time(),
+            )
 
     def _explain(self, asked: Asked, request: Explain, now: float) -> Explained | None:
         job = self._known(request.id)
@@ -278,7 +285,7 @@ class Handlers:
     def _stop(self, request: Stop, now: float) -> Done:
         self._adoption.scan()
         ids = tuple(self._state.jobs.live) if request.everything else request.ids
-        jobs = [self._begun_or_not(job_id) for job_id in dict.fromkeys(ids)]
+        jobs = [self._awaited(job_id) for job_id in dict.fromkeys(ids)]
         return Done(report=tuple(self._stop_one(job, request, now) for job in jobs))
 
     def _stop_one(self, job: Job, request: Stop, now: float) -> str:

@@ -266,6 +266,7 @@ class Queue:
         simulated = job.submission is not None and job.submission.machine is not None
         if self._state.not_before.get(job.array or "", 0.0) > now:  # the member before it was put off
             return
+        promised = job.promised
         try:
             if job.id not in self._state.jobs.live:
                 job = made(self._state, job)
@@ -279,6 +280,9 @@ class Queue:
             self._state.why.pop(job.id, None)
             self._state.hindrances.pop(job.id, None)
             begin(self._state, job, leases_of_plan(start.plan, job.id))
+            array = self._state.jobs.live.get(job.array or "")
+            if array is not None and array.promised is not None and array.promised == promised:
+                self._state.jobs.change(replace(array, promised=None))  # that was this member's, not the next one's
 
     def _put_off(self, job: Job, why: str, now: float) -> None:
         waits = job.id if job.id in self._state.jobs.live else job.array or ""

@@ -89,7 +89,9 @@ class DaemonState:
 
     def shown(self, job: Job) -> JobStatus:
         """Return a job as others see it, with why it waits, and what its next members wait for."""
-        why = self.why.get(job.array or job.id) if job.state is JobState.QUEUED else self.why.get(job.id)
+        why = self.why.get(job.id)
+        if why is None and job.array is not None and job.state is JobState.QUEUED:
+            why = self.why.get(job.array)
         status = self.meter.merged(status_of(job, why))
         note = self.starts.forks.doing(job.id)
         status = status if note is None else replace(status, note=note)

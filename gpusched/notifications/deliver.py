@@ -25,6 +25,7 @@ def main() -> None:
     request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Request)
     if request.files is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, request.files)
+    os.environ.update(request.environ)
     become_subreaper()
     for parcel in request.parcels:
         try:

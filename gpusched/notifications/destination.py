@@ -41,13 +41,15 @@ class Parcel(msgspec.Struct, frozen=True, kw_only=True):
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What the process that sends gets on its standard input. `limit_s`: how long each delivery may take.
 
-    `files`: how many it may open, softly and hard (RLIMIT_NOFILE); None: as many as it has.
+    `files`: how many it may open, softly and hard (RLIMIT_NOFILE); None: as many as it has. `environ`: variables beside
+    its own.
     """
 
     destination: Destination
     parcels: tuple[Parcel, ...]
     limit_s: float
     files: tuple[int, int] | None = None
+    environ: dict[str, str] = {}
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ import pytest
 import gpusched
 import gpusched.joblib
 from gpusched.api import executor as executor_module
+from gpusched.api import queue
 from gpusched.calls import RemoteError
 from gpusched.errors import GpuschedError, HostFault, JobFailed, NoDaemon, UsageError
 from gpusched.execution.daemon_link import Link
@@ -144,6 +145,29 @@ def test_what_has_not_begun_can_be_cancelled_and_never_runs(executor: gpusched.E
     with pytest.raises(CancelledError):
         behind.result()
     executor.shutdown()
+    assert not ran.exists()
+
+
+def test_a_call_that_was_stopped_before_it_began_fails_while_those_before_it_go_on(
+    executor: gpusched.Executor, tmp_path: Path
+) -> None:
+    go, ran = tmp_path / "go", tmp_path / "ran"
+
+    def hold() -> None:
+        while not go.exists():
+            time.sleep(0.01)
+
+    holding = [executor.submit(hold) for _ in range(2)]
+    until(lambda: all(future.running() for future in holding), "both places are taken")
+    behind = executor.submit(ran.touch)
+    array = gpusched.job(behind.job_id.partition("[")[0])
+    until(lambda: (found := array.status().array) is not None and found.waiting == 1, "the daemon knows of it")
+    queue.stop(behind.job_id)
+    with pytest.raises(JobFailed, match="stopped"):
+        behind.result()
+    assert not any(future.done() for future in holding)
+    go.touch()
+    wait(holding)
     assert not ran.exists()
 
 

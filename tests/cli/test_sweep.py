@@ -35,7 +35,7 @@ def as_json(command: Command, *words: str) -> Any:
 def test_a_sweep_runs_all_combinations_and_its_results_are_by_score_and_can_be_resumed(
     command: Command, script: str, tmp_path: Path
 ) -> None:
-    words = ("--param", "lr=1,5", "--param", "seed=1..2", "--at-most", "2")
+    words = ("--param", "lr=1,5", "--param", "seed=1,2..2", "--at-most", "2")
     swept = command.run("sweep", *PLACES, *words, "--", "sh", script, "{lr}", "{seed}", cwd=tmp_path)
     assert (swept.returncode, swept.stdout) == (1, "run-1\n")
     assert "run-1 failed" in swept.stderr

@@ -13,6 +13,8 @@ import pytest
 from gpusched.api.history import remove
 from gpusched.api.queue import as_completed
 from gpusched.control.messages import (
+    Await,
+    Done,
     Edit,
     Explain,
     Explained,
@@ -30,7 +32,7 @@ from gpusched.execution.listing import jobs_on_disk
 from gpusched.model.array import Array
 from gpusched.model.job import CommandRequest, ProcessIdentity, QueueChange
 from gpusched.model.selection import Selection
-from gpusched.model.status import ArrayStatus, JobState
+from gpusched.model.status import ArrayStatus, JobState, JobStatus
 from tests.daemon.daemons import Daemon
 from tests.patience import until
 
@@ -169,13 +171,17 @@ def test_an_array_that_is_resumed_twice_with_one_token_is_resumed_once(daemon: D
     job = array(daemon, "false", 2)
     daemon.ended(job)
     again = Resume(id=job, environ=daemon.env, token="1")
-    assert isinstance(daemon.ask(again), Submitted)
-    daemon.kill()
-    daemon.start()
-    answer = daemon.ask(again)
-    assert isinstance(answer, Submitted)
-    assert answer.id == job
-    daemon.ended(job)
+    for kills in (False, True):
+        assert isinstance(daemon.ask(again), Submitted)
+        if kills:
+            daemon.kill()
+            daemon.start()
+        answer = daemon.ask(again)
+        assert isinstance(answer, Submitted)
+        assert answer.id == job
+    (over,) = daemon.ended(job)
+    assert [daemon.job(f"{job}[{number}]").attempt for number in range(2)] == [1, 1]
+    assert (over.array and over.array.failed) == 2
 
 
 def test_what_members_wrote_is_kept_also_of_those_that_were_to_run_again(daemon: Daemon) -> None:
@@ -331,6 +337,8 @@ def test_who_waits_for_members_that_have_not_begun_waits_for_their_ends_or_for_t
     daemon.start()
     job = array(daemon, "test $1 = 1 || sleep 1000", 4, at_most=1)
     until(lambda: members(daemon, job).live == 1, "the first runs")
+    (waits,) = asked_for_ends(daemon, f"{job}[1]", wait_s=0.01)
+    assert waits.state is JobState.QUEUED
     ends = as_completed((f"{job}[1]", f"{job}[3]"), settings=daemon.settings)
     daemon.ask(Stop(ids=(f"{job}[0]",)))
     first = next(ends)
@@ -338,6 +346,25 @@ def test_who_waits_for_members_that_have_not_begun_waits_for_their_ends_or_for_t
     daemon.ask(Stop(ids=(job,)))
     (last,) = ends
     assert (last.id, last.state, last.message) == (f"{job}[3]", JobState.CANCELLED, "it never began")
+
+
+def asked_for_ends(daemon: Daemon, *ids: str, wait_s: float) -> tuple[JobStatus, ...]:
+    answer = daemon.ask(Await(ids=ids, wait_s=wait_s))
+    assert isinstance(answer, Jobs)
+    return answer.jobs
+
+
+def test_members_of_an_array_that_is_stopping_can_still_be_shown_and_killed(daemon: Daemon, tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    daemon.start()
+    job = array(daemon, f"trap '' TERM; touch {ready}; while :; do sleep 0.1; done", 4, at_most=1, stop_grace_s=1000.0)
+    until(ready.exists, "the first runs")
+    daemon.ask(Stop(ids=(job,)))
+    shown = daemon.ask(Select(jobs=Selection(names=(f"{job}[0-3]",), unbegun=True)))
+    assert shown == Selected(ids=(f"{job}[0]",))
+    answer = daemon.ask(Stop(ids=tuple(f"{job}[{number}]" for number in range(4)), kill=True))
+    assert answer == Done(report=(f"{job}[0] is stopping", *(f"{job}[{number}] is cancelled" for number in (1, 2, 3))))
+    daemon.ended(job)
 
 
 def test_names_of_members_mean_also_those_that_have_not_begun_where_that_is_asked_for(daemon: Daemon) -> None:
@@ -352,7 +379,7 @@ def test_names_of_members_mean_also_those_that_have_not_begun_where_that_is_aske
 
     assert selected(f"{job}[]") == (f"{job}[0]",)
     assert selected(f"{job}[0-2]") == tuple(f"{job}[{number}]" for number in range(3))
-    assert selected(f"{job}[29999-]") == (f"{job}[29999]",)
+    assert selected(f"{job}[29999-]") == selected(f"{job}[29999]") == (f"{job}[29999]",)
     with pytest.raises(NotFound, match="no member"):
         selected(f"{job}[30000]")
     with pytest.raises(UsageError, match="means 29,999 members that have not begun"):

@@ -85,21 +85,20 @@ def test_what_a_child_left_out_that_has_answered_is_given_to_the_next_at_once(ev
 
 
 def test_a_unit_of_systemd_has_the_proxies_of_the_daemon_and_no_command_line_shows_them(tmp_path: Path) -> None:
-    shown = tmp_path / "shown"
+    typed, given = tmp_path / "typed", tmp_path / "given"
     program = tmp_path / "systemd-run"
-    program.write_text(
-        f'#!/bin/sh\nprintf "%s\\n" "$https_proxy" "$SECRET" "$@" > {shown}.new; mv {shown}.new {shown}\n'
-    )
+    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$https_proxy" "$@" > {typed}; cat > {given}\n')
     program.chmod(0o700)
     environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "INVOCATION_ID": "1", "SYSTEMD_EXEC_PID": str(os.getpid())}
-    environ |= {"https_proxy": "http://me:password@proxy", "SECRET": "no", "HOME": str(tmp_path)}
+    environ |= {"https_proxy": "http://me:password@proxy", "HOME": str(tmp_path)}
     spawn = delivery_spawner(load_settings(environ), environ, (64, 64))
     destination = resolve("command", SETTINGS)
     assert destination is not None
     pid, pipe = spawn(Request(destination=destination, parcels=(), limit_s=1.0))
     os.waitpid(pid, 0)
     os.close(pipe)
-    proxy, secret, *words = shown.read_text().splitlines()
-    assert (proxy, secret) == ("http://me:password@proxy", "")
-    assert "--setenv=https_proxy" in words
+    proxy, *words = typed.read_text().splitlines()
+    assert (proxy, "--user" in words) == ("", True)
     assert not any("password" in word for word in words)
+    request = msgspec.msgpack.decode(given.read_bytes(), type=Request)
+    assert request.environ == {"https_proxy": "http://me:password@proxy"}
