@@ -21,7 +21,7 @@ def release(
 
     Example: gpusched release run-7
     """
-    ids = meant(jobs, last=last, state=state, group=group, waits=True)
+    ids = meant(jobs, last=last, state=state, group=group, of_group="queued")
     if not ids and not as_json:
         print(nothing_meant(state or "queued", group))
     print_change(queue.release(ids) if ids else queue.Change(), as_json=as_json)

@@ -7,6 +7,7 @@ from gpusched.api import queue
 from gpusched.api.groups import group_names
 from gpusched.cli.options import Option
 from gpusched.errors import UsageError
+from gpusched.model.status import JobState
 
 __all__ = ["Group", "JobNames", "Last", "OneJob", "State", "meant", "nothing_meant", "the_one"]
 
@@ -25,27 +26,21 @@ Group = Annotated[str | None, Option("Jobs in this group.", ("--group",), metava
 
 
 def meant(
-    jobs: Sequence[str] | None,
-    *,
-    last: bool,
-    state: str | None,
-    group: str | None = None,
-    of_group: str | None = None,
-    waits: bool = False,
+    jobs: Sequence[str] | None, *, last: bool, state: str | None, group: str | None = None, of_group: str | None = None
 ) -> tuple[str, ...]:
     """Return the ids of the jobs that are meant; none where none is in such a state. Raises UsageError for no word.
 
-    `of_group`: in which states those of a group are meant where no state is given; by default all that live. `waits`:
-    those of it are meant then of which something waits to start.
+    `of_group`: in which states those of a group are meant where no state is given, by default all that live; "queued"
+    is then also a sweep that runs, of which members wait.
     """
     if not jobs and not last and state is None and group is None:
         raise UsageError("no job is named", "name one or more, or give --last, --state or --group")
     if not last and state is None and group is None:
         return tuple(jobs or ())
-    if waits and group is not None and state is None and not last:
-        return queue.select_waiting(jobs or (), group=group)
     if state is None and group is not None:
-        state = "queued" if waits else of_group
+        if of_group == JobState.QUEUED and not last:
+            return queue.select_waiting(jobs or (), group=group)
+        state = of_group
     found = queue.select(jobs or (), last=last, state=() if state is None else state, group=group)
     if last and not found:
         raise UsageError("there is no job yet", "see gpusched launch --help, gpusched run --help")

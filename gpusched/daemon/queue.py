@@ -117,8 +117,8 @@ class Queue:
     def _decide(self, queued: list[Job], host: Inventory | None, now: float) -> float:
         """Decide, and prepare what is to start; return when it was decided."""
         blocked = dict(self._blocked(queued, host, now))
-        live = self._state.jobs.live  # without those that were cancelled just now, and with arrays that were stopped
-        waiting = [job for job in queued if job.id in live and may_start(self._state, live[job.id])]
+        live = self._state.jobs.live  # of which some were cancelled just now, and arrays asked to stop
+        waiting = [job for job in queued if job.id in live and not live[job.id].stop_asked]
         waiting = list(offered(self._state, waiting, blocked, _OFFERED))
         running = self._running()  # before the locks: it reads files of the jobs
         limits = limits_of(self._state.jobs)

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from gpusched.errors import NotFound, UsageError
-from gpusched.model.array import array_of, member_id, members_meant, number_of_member
+from gpusched.model.array import member_id, members_meant, number_of_member
 from gpusched.model.selection import Selection, is_glob
 from gpusched.model.status import JOB_TERMINAL, JobState
 from gpusched.storage.job import Job
@@ -42,13 +42,10 @@ def _is_group(jobs: JobTable, name: str) -> bool:
 
 
 def _named(jobs: JobTable, name: str, asked: Selection) -> Iterable[str]:
-    job_id = name if name in jobs.known else jobs.id_of(name) if array_of(name) not in jobs.arrays else None
+    job_id = name if name in jobs.known else jobs.id_of(name)
     if job_id is not None:
         return [job_id] if not _conditions(asked) or _meets(jobs, jobs.job(job_id), asked) else []
-    unbegun = asked.unbegun and not _conditions(asked)
-    if unbegun and (one := _one_unbegun(jobs, name)) is not None:
-        return [one]
-    if (members := _members(jobs, name, unbegun=unbegun)) is not None:
+    if (members := _members(jobs, name, unbegun=asked.unbegun and not _conditions(asked))) is not None:
         return [one for one in members if not _conditions(asked) or _meets(jobs, jobs.job(one), asked)]
     if not is_glob(name):
         hint = "name each job by itself, without commas" if "," in name else "see `gpusched ps --all`"
@@ -60,19 +57,6 @@ def _named(jobs: JobTable, name: str, asked: Selection) -> Iterable[str]:
     return found
 
 
-def _one_unbegun(jobs: JobTable, name: str) -> str | None:
-    """Return the id of the one member that a name means, if its array lives and it has not begun; without a search."""
-    meant = members_meant(name)
-    array = None if meant is None else (meant[0] if meant[0] in jobs.arrays else jobs.id_of(meant[0]))
-    if meant is None or array is None or not _goes_on(jobs, array) or len(meant[1]) > 1:
-        return None
-    return member_id(array, meant[1].start) if jobs.arrays[array].waits(meant[1].start) else None
-
-
-def _goes_on(jobs: JobTable, array: str) -> bool:
-    return array in jobs.arrays and not jobs.live[array].stop_asked
-
-
 def _members(jobs: JobTable, name: str, *, unbegun: bool) -> list[str] | None:
     """Return the ids of the members that a name means, in the order of their numbers; None if it means none of that.
 
@@ -82,9 +66,12 @@ def _members(jobs: JobTable, name: str, *, unbegun: bool) -> list[str] | None:
     array = None if meant is None else (meant[0] if meant[0] in jobs.known else jobs.id_of(meant[0]))
     if meant is None or array is None or not jobs.job(array).is_array:
         return None
+    unbegun = unbegun and array in jobs.arrays and not jobs.live[array].stop_asked
+    if unbegun and len(meant[1]) == 1 and jobs.arrays[array].waits(meant[1].start):
+        return [member_id(array, meant[1].start)]  # without a search among very many
     begun = {job_id: None for job_id, _ in jobs.store.members(array)} | dict.fromkeys(jobs.arrays.live(array))
     numbers = {number_of_member(job_id): job_id for job_id in begun}
-    if unbegun and _goes_on(jobs, array) and not name.endswith("[]"):
+    if unbegun and not name.endswith("[]"):
         waiting = [number for number in jobs.arrays[array].waiting() if number in meant[1]]
         if len(waiting) > _MOST_UNBEGUN:
             raise UsageError(f"{name} means {len(waiting):,} members that have not begun", f"name {array}, or fewer")

@@ -7,8 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ALL_COMPLETED, CancelledError, as_completed, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ALL_COMPLETED, CancelledError, Future, as_completed, wait
 from pathlib import Path
 from typing import Any
 
@@ -128,15 +128,19 @@ def test_a_call_over_its_time_limit_fails_with_that_reason() -> None:
         executor.submit(time.sleep, 600).result()
 
 
-def test_what_has_not_begun_can_be_cancelled_and_never_runs(executor: gpusched.Executor, tmp_path: Path) -> None:
-    go, ran = tmp_path / "go", tmp_path / "ran"
-
+def both_places_taken(executor: gpusched.Executor, until_there: Path) -> Sequence[Future[None]]:
     def hold() -> None:
-        while not go.exists():
+        while not until_there.exists():
             time.sleep(0.01)
 
     holding = [executor.submit(hold) for _ in range(2)]
     until(lambda: all(future.running() for future in holding), "both places are taken")
+    return holding
+
+
+def test_what_has_not_begun_can_be_cancelled_and_never_runs(executor: gpusched.Executor, tmp_path: Path) -> None:
+    go, ran = tmp_path / "go", tmp_path / "ran"
+    holding = both_places_taken(executor, until_there=go)
     behind = executor.submit(ran.touch)
     assert behind.cancel()
     assert not holding[0].cancel()
@@ -152,13 +156,7 @@ def test_a_call_that_was_stopped_before_it_began_fails_while_those_before_it_go_
     executor: gpusched.Executor, tmp_path: Path
 ) -> None:
     go, ran = tmp_path / "go", tmp_path / "ran"
-
-    def hold() -> None:
-        while not go.exists():
-            time.sleep(0.01)
-
-    holding = [executor.submit(hold) for _ in range(2)]
-    until(lambda: all(future.running() for future in holding), "both places are taken")
+    holding = both_places_taken(executor, until_there=go)
     behind = executor.submit(ran.touch)
     array = gpusched.job(behind.job_id.partition("[")[0])
     until(lambda: (found := array.status().array) is not None and found.waiting == 1, "the daemon knows of it")
