@@ -1,28 +1,32 @@
-"""Learn Snake with one thing changed at a time, three seeds each, and print a table. Takes hours of an idle host.
+"""Learn Snake with one thing changed at a time, three seeds each, and print a table. Takes two hours of an idle host.
 
-Each run has a CPU of its own, for a learner and one actor: as many run side by side as there are CPUs.
+Each run has a CPU of its own, for a learner and one actor: as many run side by side as there are CPUs. What is learnt
+is kept in docs/snake-ablation.csv as it comes; a run that is there is not made again.
 """
 
 import argparse
+import csv
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Lock
 from typing import Final, NamedTuple
 
 from bench.fresh import ROOT
 from bench.peers.starting import own_state
 
-__all__: list[str] = []
+__all__ = ["VARIANTS", "changed_workload"]
 
-_FULL: Final = 97
+_KEPT: Final = ROOT / "docs" / "snake-ablation.csv"
 _WORKLOAD: Final = ROOT / "workloads" / "snake" / "workload.toml"
+_FRAME: Final = ("--inputs", "frame")
 
 
 class Variant(NamedTuple):
@@ -39,7 +43,6 @@ class Variant(NamedTuple):
 
 VARIANTS: Final = (
     Variant("as `launch snake` learns"),
-    Variant("`--inputs frame`", ("--inputs", "frame"), other_speed=True),
     Variant("`paths` without the tip of the tail", change="tip"),
     Variant("`--discount 0.97`", ("--discount", "0.97")),
     Variant("`--discount 0.99`", ("--discount", "0.99")),
@@ -51,101 +54,153 @@ VARIANTS: Final = (
     Variant("rewards not scaled", change="scale"),
     Variant("death costs a fruit", change="death"),
     Variant("hunger is no end of a game", change="hunger"),
+    Variant("half of the games begin where another one is", change="curriculum"),
     Variant("each rollout learnt from twice", change="twice", other_speed=True),
     Variant("two layers of 256, not 128", change="wide", other_speed=True),
     Variant("`--rollout 16`", ("--rollout", "16"), other_speed=True),
     Variant("`--games 256`", ("--games", "256"), other_speed=True),
+    Variant("`--inputs frame`", _FRAME, other_speed=True),
+    Variant("`--inputs frame`, two layers of 256", _FRAME, "wide", other_speed=True),
+    Variant("`--inputs frame`, a convolution before the layers", _FRAME, "convolution", other_speed=True),
+    Variant("`--inputs frame`, and what will still be blocked", _FRAME, "blocked", other_speed=True),
 )
 
 
-class Learnt(NamedTuple):
-    """What one run reached: steps, the mean of 256 greedy games, and the share of full boards, 0 to 1."""
+class Run(NamedTuple):
+    """One run, and what it reached: steps, the mean of 256 greedy games, and the share of full boards, 0 to 1."""
 
+    variant: str
+    limit: str
+    seed: int
     steps: int
     mean: float
     full: float
 
 
-class Row(NamedTuple):
-    """A line of the table: a variant, the limit that its runs had, and what they reached."""
+class Asked(NamedTuple):
+    """A run that is to be made; its limit is as on the command line."""
 
     variant: Variant
-    limit: Sequence[str]
-    learnt: Sequence[Learnt]
+    limit: str
+    seed: int
 
 
-def learn(variant: Variant, limit: Sequence[str], seed: int, cpu: int) -> Learnt:
-    """Run the workload on one CPU and return what it reached. Exits with what the command printed if it fails."""
+def kept() -> list[Run]:
+    """Return the runs that were made before."""
+    if not _KEPT.exists():
+        return []
+    with _KEPT.open(newline="", encoding="utf-8") as file:
+        lines = list(csv.reader(file))[1:]
+    return [
+        Run(name, limit, int(seed), int(steps), float(mean), float(full))
+        for name, limit, seed, steps, mean, full in lines
+    ]
+
+
+def keep(run: Run) -> None:
+    """Keep a run."""
+    new = not _KEPT.exists()
+    with _KEPT.open("a", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([Run._fields] * new + [run])
+
+
+def learn(asked: Asked, cpu: int) -> Run:
+    """Run the workload on one CPU and return what it reached. Raises RuntimeError with what it printed if it fails."""
     with tempfile.TemporaryDirectory(prefix="gpusched-bench-") as folder:
         home = Path(folder)
-        workload = _changed(home, variant.change)
-        words = ("--procs", "1", "--seed", str(seed), *limit, *variant.options)
+        workload = changed_workload(home, asked.variant.change)
+        words = ("--procs", "1", "--seed", str(asked.seed), *asked.limit.split(), *asked.variant.options)
         argv = ["taskset", "-c", str(cpu), sys.executable, "-m", "gpusched", "launch", str(workload), *words]
         ran = subprocess.run(
             argv, cwd=ROOT, env={**os.environ, **own_state(home)}, check=False, capture_output=True, text=True
         )
         if ran.returncode:
-            sys.exit(f"{' '.join(argv)}: {ran.stdout}{ran.stderr}")
+            raise RuntimeError(f"{' '.join(argv)}: {ran.stdout}{ran.stderr}")
         found = json.loads(next(home.glob("state/jobs/*/evaluation.json")).read_text())
-    return Learnt(found["steps"], found["mean"], found["results"].count(_FULL) / found["games"])
+    return Run(asked.variant.name, asked.limit, asked.seed, found["steps"], found["mean"], found["full"])
 
 
-def _changed(home: Path, change: str) -> Path:
-    """Return a workload file whose programs have this change."""
+def changed_workload(home: Path, change: str) -> Path:
+    """Return a workload file below `home` whose programs have this change. Raises ValueError where they are others."""
     text, path = _WORKLOAD.read_text(), home / "snake" / "workload.toml"
     for role in ("learner", "actor") if change else ():
-        text = text.replace(f'"workloads.snake.{role}"]', f'"bench.ablation.changed", "{role}", "{change}"]', 1)
+        own = f'"-m", "workloads.snake.{role}"]'
+        if text.count(own) != 1:
+            raise ValueError(f"{_WORKLOAD} has not one command that ends with {own}")
+        text = text.replace(own, f'"-m", "bench.ablation.changed", "{role}", "{change}"]')
     path.parent.mkdir()
     path.write_text(text)
     return path
 
 
-def learn_all(variants: Sequence[Variant], limit: Sequence[str], seeds: range) -> list[Row]:
-    """Run each variant with each seed, as many side by side as there are CPUs."""
-    cpus = SimpleQueue[int]()
+def learn_all(asked: Sequence[Asked]) -> bool:
+    """Make runs, as many side by side as there are CPUs, and keep what they reach; return whether all succeeded."""
+    cpus, lock, failed = SimpleQueue[int](), Lock(), list[str]()
     for cpu in sorted(os.sched_getaffinity(0)):
         cpus.put(cpu)
 
-    def one(variant: Variant, seed: int) -> Learnt:
+    def one(asked: Asked) -> None:
         cpu = cpus.get()
         try:
-            learnt = learn(variant, limit, seed, cpu)
+            run = learn(asked, cpu)
+        except (RuntimeError, OSError) as error:
+            failed.append(f"{asked.variant.name}, seed {asked.seed}: {error}")
+            return
         finally:
             cpus.put(cpu)
-        print(f"{variant.name}, {' '.join(limit)}, seed {seed}: {learnt}", file=sys.stderr, flush=True)
-        return learnt
+        with lock:
+            keep(run)
+        print(run, file=sys.stderr, flush=True)
 
     with ThreadPoolExecutor(cpus.qsize()) as pool:
-        asked = [(variant, [pool.submit(one, variant, seed) for seed in seeds]) for variant in variants]
-        return [Row(variant, limit, [run.result() for run in runs]) for variant, runs in asked]
+        list(pool.map(one, asked))
+    print("\n".join(failed), file=sys.stderr)
+    return not failed
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(runs: Iterable[Run]) -> str:
     """Return what was reached as a table in Markdown."""
+    rows: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        rows.setdefault((run.limit, run.variant), []).append(run)
+    order = [variant.name for variant in VARIANTS]
+    chosen = sorted(rows, key=lambda row: (row[0], order.index(row[1])))
     head = "| changed | limit | steps, million | greedy mean of 97 | of each seed | full boards |"
-    return "\n".join((head, "|---|---|--:|--:|---|---|", *map(_line, rows)))
+    return "\n".join((head, "|---|---|--:|--:|---|---|", *(_line(*row, rows[row]) for row in chosen)))
 
 
-def _line(row: Row) -> str:
-    steps = statistics.mean(one.steps for one in row.learnt) / 1e6
-    means = [one.mean for one in row.learnt]
-    each, full = ", ".join(f"{mean:.1f}" for mean in means), ", ".join(f"{one.full:.0%}" for one in row.learnt)
-    limit = " ".join(row.limit).removeprefix("--")
-    return f"| {row.variant.name} | {limit} | {steps:.1f} | {statistics.mean(means):.1f} | {each} | {full} |"
+def _line(limit: str, variant: str, runs: Sequence[Run]) -> str:
+    steps = statistics.mean(one.steps for one in runs) / 1e6
+    runs = sorted(runs, key=lambda one: one.seed)
+    each, full = ", ".join(f"{one.mean:.1f}" for one in runs), ", ".join(f"{one.full:.0%}" for one in runs)
+    mean = statistics.mean(one.mean for one in runs)
+    return f"| {variant} | {limit.removeprefix('--')} | {steps:.1f} | {mean:.1f} | {each} | {full} |"
 
 
-def main() -> None:
+def main() -> int:
     """Learn with each variant for as long, then those of another speed for as many steps as the first one made."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=2.0, help="of each run (default 2)")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each variant (default 3)")
+    parser.add_argument("--table", action="store_true", help="print what was reached before, and learn nothing")
     typed = parser.parse_args()
-    seeds = range(typed.seeds)
-    rows = learn_all(VARIANTS, ("--minutes", str(typed.minutes)), seeds)
-    steps = statistics.median(one.steps for one in rows[0].learnt)
-    rows += learn_all([one for one in VARIANTS if one.other_speed], ("--steps", str(int(steps))), seeds)
-    print(table(rows))
+    seeds, done = range(typed.seeds), True
+    minutes = f"--minutes {typed.minutes:g}"
+    if not typed.table:
+        done = learn_all(_left([Asked(variant, minutes, seed) for variant in VARIANTS for seed in seeds]))
+        base = [run.steps for run in kept() if (run.variant, run.limit) == (VARIANTS[0].name, minutes)]
+        steps = f"--steps {int(statistics.median(base))}"
+        slower = [variant for variant in VARIANTS if variant.other_speed]
+        done &= learn_all(_left([Asked(variant, steps, seed) for variant in slower for seed in seeds]))
+    print(table(kept()))
+    return 0 if done else 1
+
+
+def _left(asked: Sequence[Asked]) -> list[Asked]:
+    """Return the runs that were not made before."""
+    there = {(run.variant, run.limit, run.seed) for run in kept()}
+    return [one for one in asked if (one.variant.name, one.limit, one.seed) not in there]
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

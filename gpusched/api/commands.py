@@ -77,6 +77,9 @@ def with_preload(found: Submission, modules: Sequence[str]) -> Submission:
     if not names:
         return found
     (role,) = found.workload.roles
+    program, *arguments = role.command
+    if "/" in program:  # the daemon compares it with its own Python, and is in another directory
+        role = replace(role, command=(str(Path(found.cwd, program)), *arguments))
     if command_of(role.command, sys.executable, found.environ.get("PATH")) is None:
         raise UsageError(
             f"preload: {shlex.join(role.command)} is no script or module that {sys.executable} runs",
@@ -87,7 +90,7 @@ def with_preload(found: Submission, modules: Sequence[str]) -> Submission:
             raise UsageError(f"preload: {name!r} is no name of a module", "give one such as tensorflow")
         if not _is_module(name.partition(".")[0], found):
             raise UsageError(f"preload: there is no module {name!r} here", "install what has it, or leave it out")
-    return replace(found, workload=replace(found.workload, preload=names))
+    return replace(found, workload=replace(found.workload, roles=(role,), preload=names))
 
 
 def _is_module(name: str, found: Submission) -> bool:

@@ -16,6 +16,8 @@ __all__ = ["draw_why"]
 
 _INDENT: Final = 13
 _MOST_AHEAD: Final = 8
+_ENOUGH: Final = 10
+"""Starts, each as likely, of which the first and the ninth tenth can be shown."""
 
 
 def draw_why(why: Why, now: float, width: int | None) -> Iterator[Text]:
@@ -63,6 +65,8 @@ def _expected(why: Why, now: float) -> str:
     middle = why.start()
     if middle is None:
         return "not known: it waits for what is no job of this queue"
+    if len(why.starts) < _ENOUGH:
+        return f"in about {_span(middle, now)}, roughly: the host is too busy to find out more"
     early, late = why.start(0.1), why.start(0.9)
     until = "never" if late is None else _span(late, now)
     if early is None or _span(early, now) == until:

@@ -7,6 +7,8 @@ from msgspec.structs import replace
 
 from gpusched.errors import UsageError
 from gpusched.model.job import CommandRequest, Submission
+from gpusched.model.plan import RoleRequest
+from gpusched.model.workload import Memory
 from gpusched.planner import counted_role
 from gpusched.planner.feasibility import with_count
 from gpusched.units import FRACTION_ONE
@@ -33,6 +35,7 @@ def alternatives(asked: Submission, starts: Starts) -> Iterator[str | None]:
         yield (yield from _smaller_command(asked, asked.command, starts))
     elif asked.maximise is None:
         yield (yield from _fewer(asked, starts))
+        yield (yield from _less_memory(asked, starts))
     yield _elsewhere(asked, starts)
     yield (yield from _sooner(asked, starts))
 
@@ -55,16 +58,40 @@ def _smaller_command(asked: Submission, command: CommandRequest, starts: Starts)
 
 def _fewer(asked: Submission, starts: Starts) -> Answer[str | None]:
     """Return the largest number of actors that have a place."""
-    request = asked.request
-    if request is None:
+    request, role = asked.request, _counted(asked)
+    if request is None or role is None:
         return None
+
+    def as_many(few: int) -> bool:
+        return starts(replace(asked, request=with_count(request, role.name, few)))
+
+    number = yield from _most(as_many, role.count - 1)
+    return f"--procs {number}" if number else None
+
+
+def _less_memory(asked: Submission, starts: Starts) -> Answer[str | None]:
+    """Return the most memory with which all actors have a place."""
+    request, role = asked.request, _counted(asked)
+    if request is None or role is None or role.memory is None:
+        return None
+
+    def as_much(steps: int) -> bool:
+        less = replace(role, memory=Memory(min_mib=steps * _STEP_MIB))
+        roles = tuple(less if one.name == role.name else one for one in request.roles)
+        return starts(replace(asked, request=replace(request, roles=roles)))
+
+    number = yield from _most(as_much, (role.memory.min_mib - 1) // _STEP_MIB)
+    return f"--actor-memory {number * _STEP_MIB}MiB" if number else None
+
+
+def _counted(asked: Submission) -> RoleRequest | None:
+    """Return the role that `--procs` and `--actor-memory` are about."""
     try:
         name = counted_role(asked.workload)
     except UsageError:
         return None
-    count = next((role.count for role in request.roles if role.name == name), 0)
-    number = yield from _most(lambda few: starts(replace(asked, request=with_count(request, name, few))), count - 1)
-    return f"--procs {number}" if number else None
+    roles = asked.request.roles if asked.request else ()
+    return next((role for role in roles if role.name == name), None)
 
 
 def _elsewhere(asked: Submission, starts: Starts) -> str | None:

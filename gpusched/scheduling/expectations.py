@@ -1,8 +1,8 @@
 """How long the daemon's jobs are expected to run, by those that ended before."""
 
 import logging
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Container, Iterable, Sequence
+from typing import Final, Protocol
 
 from gpusched.errors import HostFault
 from gpusched.model.status import JobState
@@ -11,7 +11,6 @@ from gpusched.scheduling.run_times import RunTimes, RunTimesSeen, kinds_of, left
 from gpusched.scheduling.scheduler import Running
 from gpusched.scheduling.work_done import WorkDone
 from gpusched.storage.job import Job
-from gpusched.storage.job_table import JobTable
 
 __all__ = ["Expectations"]
 
@@ -20,13 +19,24 @@ _REMEMBERED: Final = 1000
 """Number of jobs that ended last whose run times are read from the store, and again as many with members of arrays."""
 
 
+class Jobs(Protocol):
+    """The jobs of a daemon, as `JobTable` has them; `live` are the ids of those that wait or run."""
+
+    @property
+    def live(self) -> Container[str]:
+        """Return the ids of the jobs that wait or run."""
+
+    def ended(self, limit: int, /, *, members: bool = False) -> Sequence[Job]:
+        """Return the latest jobs that ended; `members`: those of arrays, too. Raises HostFault."""
+
+
 class Expectations:
     """The run times of the latest jobs, which are read from the store at once.
 
     Where the store cannot be read, nothing is known of them, and the queue goes on.
     """
 
-    def __init__(self, jobs: JobTable) -> None:
+    def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
         self._seen = _read(jobs)
         self._kinds: dict[str, tuple[str, ...]] = {}
@@ -68,7 +78,7 @@ class Expectations:
         self._work.forget(job_id)
 
 
-def _read(jobs: JobTable) -> RunTimesSeen:
+def _read(jobs: Jobs) -> RunTimesSeen:
     seen = RunTimesSeen()
     try:
         ended = {job.id: job for members in (False, True) for job in jobs.ended(_REMEMBERED, members=members)}

@@ -34,7 +34,7 @@ _LONGEST_S: Final = 2.0
 
 
 class Predictions(Protocol):
-    """How long jobs run; see daemon.expectations."""
+    """How long jobs run; see `scheduling.expectations`."""
 
     def expected(self, job: Job) -> RunTimes:
         """Return how long a job may run, from its start on."""
@@ -61,10 +61,17 @@ class Outlook:
     """What is found out of a job that waits. `starts` in Unix seconds, one for each future, math.inf for never.
 
     `place` counts from 1 among the jobs of its machine that may start; None: it may not. `ways` are options that would
-    let it start now.
+    let it start now. It takes `longest_s` CPU seconds at the most, half of them for ways.
     """
 
-    def __init__(self, job: Job, seen: QueueSnapshot, predictions: Predictions, settings: Settings) -> None:
+    def __init__(
+        self,
+        job: Job,
+        seen: QueueSnapshot,
+        predictions: Predictions,
+        settings: Settings,
+        longest_s: float = _LONGEST_S,
+    ) -> None:
         self.starts: list[float] = []
         self.ways: list[str] = []
         snapshots = {name: _by_leases_alone(snapshot, settings.headroom) for name, snapshot in seen.snapshots.items()}
@@ -78,12 +85,12 @@ class Outlook:
         self.waiting = len(rivals)
         self.place = None if job.id in seen.blocked else len(self.ahead) + 1
         self._pieces = self._play() if self.place is not None else iter(())
-        self._spent_s = 0.0
+        self._longest_s, self._spent_s = longest_s, 0.0
 
     def step(self) -> bool:
         """Find out one piece more, which takes as long as a pass; return whether that was all."""
         began = time.process_time()
-        over = self._spent_s > _LONGEST_S or next(self._pieces, "over") == "over"
+        over = self._spent_s > self._longest_s or next(self._pieces, "over") == "over"
         self._spent_s += time.process_time() - began
         return over
 
@@ -92,7 +99,7 @@ class Outlook:
         if asked is not None and not self._starts_as(asked):
             yield
             for way in alternatives(asked, self._starts_as):
-                if self._spent_s > _LONGEST_S / 2:  # the rest is for its start
+                if self._spent_s > self._longest_s / 2:  # the rest is for its start
                     break
                 if way is not None:
                     self.ways.append(way)

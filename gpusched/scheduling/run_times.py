@@ -21,6 +21,7 @@ PRIOR: Final[RunTimes] = (60.0, 600.0, 3600.0, 14_400.0, 43_200.0)
 """What is expected where little has ended yet: from a minute to half a day."""
 
 _ARRAY: Final = "array "
+_MEMBER: Final = "member = "
 _NUMBER: Final = re.compile(r"\.\d+$")
 """What a name has behind it while another job of that name lives."""
 
@@ -30,6 +31,7 @@ _KEPT_OF_ONE: Final = 10
 """How many of one array or command are among those of all: a sweep of short members does not make all seem short."""
 
 _MOST_KINDS: Final = 5000
+"""Of members of arrays the commands are counted apart: those of a long sweep are many, and crowd out no others."""
 _ENOUGH: Final = 3
 _ENOUGH_OF_ALL: Final = 20
 _OUTLIVED: Final = (1.1, 1.5, 2.0, 3.0)
@@ -43,21 +45,26 @@ class RunTimesSeen:
 
     def __init__(self) -> None:
         self._by_kind: dict[str, deque[float]] = {}
+        self._of_members: dict[str, deque[float]] = {}
         self._all: deque[tuple[str, float]] = deque(maxlen=_KEPT_OF_ALL)
 
     def add(self, kinds: Sequence[str], seconds: float) -> None:
         """Note that a job of these kinds (see `kinds_of`) ran for so long."""
         for kind in kinds:
-            same = self._by_kind.pop(kind, None) or deque(maxlen=_KEPT)
+            held = self._holds(kind)
+            same = held.pop(kind, None) or deque(maxlen=_KEPT)
             same.append(seconds)
-            self._by_kind[kind] = same  # the latest kinds stand last
-        while len(self._by_kind) > _MOST_KINDS:
-            del self._by_kind[next(iter(self._by_kind))]
+            held[kind] = same  # the latest kinds stand last
+            if len(held) > _MOST_KINDS:
+                del held[next(iter(held))]
         one = next((kind for kind in kinds if kind.startswith(_ARRAY)), kinds[0] if kinds else "")
         earlier = [entry for entry in self._all if entry[0] == one]
         if len(earlier) >= _KEPT_OF_ONE:
             self._all.remove(earlier[0])
         self._all.append((one, seconds))
+
+    def _holds(self, kind: str) -> dict[str, deque[float]]:
+        return self._of_members if kind.startswith(_MEMBER) else self._by_kind
 
     def expected(self, kinds: Sequence[str], limit_s: float | None = None) -> RunTimes:
         """Return how long a job of these kinds may run, the finest first; none exceeds its time limit.
@@ -67,7 +74,7 @@ class RunTimesSeen:
         """
         found: list[float] = []
         for kind in kinds:
-            same = self._by_kind.get(kind, ())
+            same = self._holds(kind).get(kind, ())
             found += same if len(same) >= _ENOUGH else 3 * [*same]
             if len(same) >= _ENOUGH:
                 break
@@ -84,12 +91,12 @@ def kinds_of(submission: Submission, array: str | None = None) -> tuple[str, ...
     argv = submission.typed
     name = submission.workload.name
     named = (f"name {_NUMBER.sub('', submission.name)}",) if submission.name else ()
-    members = (f"{_ARRAY}{array}",) if array else ()
+    members, equal = ((f"{_ARRAY}{array}",), _MEMBER) if array else ((), "= ")
     if argv:
         program = argv[: 3 if len(argv) > 1 and argv[1].startswith("-") else 2]
-        return f"= {submission.cwd} {argv!r}", *members, f"program {program!r}", *named
+        return f"{equal}{submission.cwd} {argv!r}", *members, f"program {program!r}", *named
     counts = [(role.name, role.count) for role in submission.request.roles] if submission.request else []
-    same = f"= {name} {submission.options!r}"
+    same = f"{equal}{name} {submission.options!r}"
     return f"{same} {counts!r}", same, *members, f"workload {name}", *named
 
 

@@ -2,8 +2,8 @@
 
 Jobs are taken by priority, then age. Each machine (this host, and every described one) has a queue; the number of jobs
 that live at a time is one bound for all, and a group of jobs may have one of its own. The first job of a machine that
-does not fit now is its head: those behind it start only if they are expected to be over in time (see `_SURETY`), or
-proved not to delay it (see `backfill`). A job that could not start however long it waited holds up no other.
+does not fit now is its head: those behind it start only if they are expected to be over in time (`_SURETY`) or to delay
+it by little (`_SLACK`), or proved not to delay it (see `backfill`). A job that never could start holds up no other.
 """
 
 import math
@@ -73,8 +73,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What starts, in this order; why each of the others waits; and which could not start however long they waited.
 
-    `promised`: of each new head, when it is expected to start (Unix seconds). `faults` are internal errors at single
-    jobs, which wait; the others are decided on all the same.
+    `promised`: of heads, a start (Unix seconds) that is expected for the first time, or earlier than ever. `faults` are
+    internal errors at single jobs, which wait; the others are decided on all the same.
     """
 
     starts: tuple[Start, ...] = ()

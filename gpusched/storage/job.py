@@ -21,13 +21,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     `attempt` counts the starts of the whole job. `stop_asked`: a person asked for its end, so that its end is no loss.
     `leases` is what it took when it started, whatever becomes of the file of its lease. `last` is its last status, once
     it has ended; before, the status lies in `run_dir`. The supervisor is that of the attempt that runs, should the
-    status be removed. `promised`: when it was expected to start,
-    as it became the first that has no place. `array`: of which array it is a member. `members`: of an array, as of its
-    last change; an array is queued until it has ended. `measured`: what its replicas were seen to use of devices.
-    `memory_options`: of a job without a submission, as execution/footprint_key.py has them; `whole_roles`: those of its
-    roles whose replicas have whole devices.
-    `quiet`: for how long these have done nothing, as was known then. `idle_since`: that is long enough for it to be
-    idle, which was reported; in Unix seconds.
+    status be removed. `promised`: the earliest start that was ever expected, since it is the first that has no place.
+    `array`: of which array it is a member. `members`: of an array, as of its last change; an array is queued until it
+    has ended. `measured`: what its replicas were seen to use of devices. `memory_options`: of a job without a
+    submission, as execution/footprint_key.py has them; `whole_roles`: those of its roles whose replicas have whole
+    devices. `quiet`: for how long these have done nothing, as was known then. `idle_since`: that is long enough for it
+    to be idle, which was reported; in Unix seconds.
     """
 
     id: str

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +54,14 @@ def test_as_json_and_in_python_it_is_the_same(command: Command) -> None:
     assert len(found["starts"]) == len(why.starts) == 24
     assert why.start() in why.starts
     assert repr(why).startswith("run-4 queued: sleep 1000\n  why ")
+
+
+@pytest.mark.parametrize(("starts", "line"), [(2, "in about 1h00m, roughly: the host is"), (24, "in 1h00m")])
+def test_few_futures_are_no_certainty(starts: int, line: str) -> None:
+    job = JobStatus(id="run-1", workload="run", state=JobState.QUEUED, counts=(1,), replicas=(), run_dir="/")
+    why = Why(job=job, place=1, waiting=1, starts=(3600.0,) * starts)
+    (shown,) = (text.plain for text in draw_why(why, 0.0, None) if text.plain.startswith("  starts"))
+    assert shown.startswith(f"  starts     {line}")
 
 
 def test_of_a_job_that_does_not_wait_or_may_not_start_there_is_only_that(command: Command) -> None:

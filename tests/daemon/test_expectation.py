@@ -1,6 +1,7 @@
 """Backfill by expectation: who probably keeps the head waiting no longer passes it, and nobody can starve it."""
 
 import heapq
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from gpusched.control.messages import Hold, Shutdown, Stop
 from gpusched.leases.directory import leases_of_plan
 from gpusched.model.array import Array
 from gpusched.model.device import DeviceProcess
+from gpusched.model.job import CommandRequest
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Request
 from gpusched.model.status import JobState
@@ -180,9 +182,10 @@ def test_of_those_behind_a_head_with_roles_only_some_pass_at_a_time() -> None:
 
 
 class Adversary:
-    """Small jobs that always ran for `claimed` seconds before, and now run for `real`, come without end.
+    """Jobs that always ran for `claimed` seconds before, and now run for `real`, come without end.
 
-    The head wants all devices, as a command or with a role that has a replica on each.
+    The head wants `wanted` whole devices, as a command or with a role that has a replica on each, and always ran for
+    `head_s`. What the others want is `needs`.
     """
 
     def __init__(
@@ -194,32 +197,49 @@ class Adversary:
         delay: float,
         *,
         roles: bool = False,
+        wanted: int | None = None,
+        head_s: float = 10.0,
+        needs: Callable[[int], CommandRequest] = lambda _: part(0.3),
         limit: Callable[[int], float] | None = None,
     ) -> None:
-        self.claimed, self.real, self.every, self.limit = claimed, real, every, limit
+        self.claimed, self.head_s, self.needs = claimed, head_s, needs
+        self.real, self.every, self.limit = real, every, limit
+        self.wanted = wanted or devices
         self.host = host(*[100] * devices)
-        self.head = job("head", ask(actor=(devices, 90)) if roles else whole(devices))
+        self.head = job("head", ask(actor=(self.wanted, 90)) if roles else whole(self.wanted))
         self.rules = replace(EXPECTING, most_delay_s=delay)
         self.waiting: dict[str, Job] = {}
         self.live: dict[str, tuple[float, tuple[Lease, ...]]] = {}
         self.ends: list[tuple[float, str]] = []
 
     def run_until_the_head_starts(self, until: float) -> tuple[float, float]:
-        """Return when the head starts, `until` at the latest, and when it was first expected."""
-        now, number, promised = 0.0, 0, 0.0
+        """Return when the head starts, `until` at the latest, and when it must have started."""
+        now, number, bound = 0.0, 0, math.inf
         while now < until:
             while self.ends and self.ends[0][0] <= now:
                 del self.live[heapq.heappop(self.ends)[1]]
             limit = self.limit(number) if self.limit else None
-            self.waiting[f"small-{number}"] = job(f"small-{number}", part(0.3), created=now, time_limit_s=limit)
+            small = job(f"small-{number}", self.needs(number), created=now, time_limit_s=limit)
+            self.waiting[small.id] = small
             number += 1
             if number == 4:
                 self.waiting["head"] = replace(self.head, created=now)
+            bound = min(bound, self._bound(now))
             if "head" in self._decide(now):
                 break
-            promised = self.waiting["head"].promised or 0.0 if "head" in self.waiting else 0.0
             now += self.every
-        return now, promised
+        return now, bound
+
+    def _bound(self, now: float) -> float:
+        """Return when what runs now frees enough devices, once the head is late by most_delay."""
+        promised = self.waiting["head"].promised if "head" in self.waiting else None
+        if promised is None or now - promised <= self.rules.most_delay_s:
+            return math.inf
+        free = {device.uuid: now for device in self.host.devices}
+        for end, name in self.ends:
+            for one in self.live[name][1]:
+                free[one.device_uuid] = max(free[one.device_uuid], end)
+        return sorted(free.values())[self.wanted - 1]
 
     def _decide(self, now: float) -> Sequence[str]:
         live = [self._running(name, began, now) for name, (began, _) in self.live.items()]
@@ -230,7 +250,7 @@ class Adversary:
             live,
             settings=self.rules,
             now=now,
-            expected=lambda _: (self.claimed,),
+            expected=lambda job: (self.head_s if job.id == "head" else self.claimed,),
         )
         for head, expected in found.promised.items():
             self.waiting[head] = replace(self.waiting[head], promised=expected)
@@ -258,25 +278,53 @@ def test_without_a_bound_a_stream_that_always_runs_longer_than_expected_would_st
     assert adversary.run_until_the_head_starts(until=9000.0)[0] == 9000
 
 
-@settings(max_examples=25)
+NEEDS = st.sampled_from([part(0.1), part(0.3), part(0.6), whole(1), whole(2)])
+
+
+@settings(max_examples=100)
 @given(
-    st.integers(1, 2),
-    st.floats(5, 100),
-    st.floats(100, 1000),
-    st.floats(0, 2000),
-    st.integers(0, 9),
-    st.booleans(),
-    st.booleans(),
+    devices=st.sampled_from([1, 2, 3, 8]),
+    wanted=st.integers(1, 8),
+    needs=st.lists(NEEDS, min_size=1, max_size=4),
+    claimed=st.floats(5, 2000),
+    real=st.floats(50, 1000),
+    head_s=st.floats(1, 40_000),
+    delay=st.floats(0, 2000),
+    seed=st.integers(0, 9),
+    roles=st.booleans(),
+    limits=st.booleans(),
 )
 def test_whatever_an_adversary_claims_the_head_starts_within_the_bound(
-    devices: int, claimed: float, real: float, delay: float, seed: int, roles: bool, limits: bool
+    *,
+    devices: int,
+    wanted: int,
+    needs: list[CommandRequest],
+    claimed: float,
+    real: float,
+    head_s: float,
+    delay: float,
+    seed: int,
+    roles: bool,
+    limits: bool,
 ) -> None:
     spread = [real * (1 + (seed * 7 + i * 5) % 10) / 10 for i in range(10)]
-    every = max(5.0, claimed / 2)
+    every = max(5.0, min(claimed, real) / 2)
     typed = (lambda number: 20 * real / (1 + (seed + number) % 7)) if limits else None  # longer than any runs
-    adversary = Adversary(devices, claimed, lambda number: spread[number % 10], every, delay, roles=roles, limit=typed)
-    began, promised = adversary.run_until_the_head_starts(until=1e5)
-    assert began <= promised + delay + max(spread) + 2 * every
+    adversary = Adversary(
+        devices,
+        claimed,
+        lambda number: spread[number % 10],
+        every,
+        delay,
+        roles=roles,
+        wanted=min(wanted, devices),
+        head_s=head_s,
+        needs=lambda number: needs[number % len(needs)],
+        limit=typed,
+    )
+    began, bound = adversary.run_until_the_head_starts(until=delay + 20 * real + 10 * every)
+    assert began <= bound + every
+    assert began < delay + 20 * real
 
 
 def test_what_the_driver_or_a_desktop_holds_is_no_reason_not_to_expect_a_head() -> None:

@@ -13,7 +13,6 @@ from gpusched.model.job import CommandRequest, Submission
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Request
 from gpusched.model.status import JobState
-from gpusched.scheduling import outlook as module
 from gpusched.scheduling.alternatives import alternatives
 from gpusched.scheduling.forecast import FUTURES, drawn_ends
 from gpusched.scheduling.outlook import Outlook, QueueSnapshot
@@ -54,12 +53,13 @@ def outlook(
     blocked: Mapping[str, str] | None = None,
     limits: Mapping[str, int] | None = None,
     running: Sequence[Job] = (),
+    longest_s: float = 10.0,
 ) -> Outlook:
     """Find out all of the last of `waiting`. The jobs of `leases` without a user are ours, and run since 0."""
     ours = (*running, *(live(name) for name in sorted({one.job for one in leases if one.user is None})))
     snapshot = MachineSnapshot(inventory=inventory, leases=tuple(leases))
     seen = QueueSnapshot(tuple(waiting), ours, {None: snapshot}, blocked or {}, 0.0, limits or {})
-    found = Outlook(waiting[-1], seen, known, EXPECTING)
+    found = Outlook(waiting[-1], seen, known, EXPECTING, longest_s)
     while not found.step():
         pass
     return found
@@ -126,12 +126,11 @@ def test_with_very_many_before_it_its_place_is_known_and_its_start_is_not() -> N
     assert (found.place, found.starts) == (202, [])
 
 
-def test_a_way_that_many_before_it_leave_open_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LONGEST_S", math.inf)
+def test_a_way_that_many_before_it_leave_open_is_none() -> None:
     names = [f"j{number}" for number in range(250)]
     waiting = [*(job(name, part(0.1), created=1.0) for name in names), job("mine", whole(1), created=2.0)]
     run_times: dict[str, RunTimes] = dict.fromkeys(["old", "mine", *names], (10.0,))
-    found = outlook(waiting, host(*[100] * 21), [lease("old", 60)], Known(**run_times))
+    found = outlook(waiting, host(*[100] * 21), [lease("old", 60)], Known(**run_times), longest_s=math.inf)
     # 200 of those before it fill 20 devices; the others take what is left of all, so that nothing is left for it.
     assert found.ways == []
 
@@ -140,19 +139,20 @@ BOTH = (lease("old", 600), lease("other", 600, 1))
 
 
 @pytest.mark.parametrize(
-    ("asked", "leases", "option"),
+    ("asked", "leases", "options"),
     [
-        (whole(2), BOTH[:1], "--num-gpus 1"),
-        (part(0.7), BOTH, "--fraction 0.4"),
-        (memory(1000), BOTH, "--memory 384MiB"),
-        (ask(learner=(1, 99), actor=(9, 99)), BOTH, "--procs 7"),
+        (whole(2), BOTH[:1], ["--num-gpus 1"]),
+        (part(0.7), BOTH, ["--fraction 0.4"]),
+        (memory(1000), BOTH, ["--memory 384MiB"]),
+        (ask(learner=(1, 99), actor=(9, 99)), BOTH, ["--procs 7", "--actor-memory 64MiB"]),
+        (ask(learner=(1, 99), actor=(2, 450)), BOTH, ["--actor-memory 256MiB"]),
     ],
 )
 def test_the_largest_smaller_need_that_has_a_place_is_an_option(
-    asked: CommandRequest | Request, leases: Sequence[Lease], option: str
+    asked: CommandRequest | Request, leases: Sequence[Lease], options: list[str]
 ) -> None:
     known = Known(old=(50.0,), other=(90.0,), mine=(10.0,))
-    assert outlook([job("mine", asked)], host(1000, 1000), leases, known).ways == [option]
+    assert outlook([job("mine", asked)], host(1000, 1000), leases, known).ways == options
 
 
 def test_another_device_is_an_option() -> None:

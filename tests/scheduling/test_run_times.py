@@ -42,6 +42,17 @@ def test_a_sweep_of_short_members_makes_no_new_command_look_short() -> None:
     assert found.expected(("new",)) == (1.0,) * 10 + (40_000.0,) * 50
 
 
+def test_a_long_sweep_of_different_members_leaves_known_what_other_commands_took() -> None:
+    mine, found = kinds_of(command("python", "train.py")), RunTimesSeen()
+    for _ in range(3):
+        found.add(mine, 7.0)
+    for number in range(6000):
+        found.add(kinds_of(command("python", "sweep.py", str(number)), "run-1"), 1.0)
+    assert found.expected(mine) == (7.0,) * 3
+    again = kinds_of(command("python", "sweep.py", "5999"), "run-2")
+    assert found.expected(again)[0] == 1.0
+
+
 def test_the_latest_fifty_of_a_kind_are_kept() -> None:
     assert set(seen(fine=[1.0] * 50 + [2.0] * 50).expected(("fine",))) == {2.0}
 

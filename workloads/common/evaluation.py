@@ -1,6 +1,9 @@
 """What a run's greedy games gave, as a file. Knows no game."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -9,8 +12,15 @@ from numpy.typing import NDArray
 __all__ = ["save_evaluation"]
 
 
-def save_evaluation(path: Path, results: NDArray[np.int64], *, steps: int, seconds: float) -> None:
-    """Write as JSON what the games gave, `results` [games], and after how much training. Raises OSError."""
+def save_evaluation(
+    path: Path,
+    results: NDArray[np.int64],
+    *,
+    steps: int,
+    seconds: float,
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Write as JSON what the games gave, `results` [games], after how much training, and `more`. Raises OSError."""
     evaluation = {
         "games": results.size,
         "mean": float(results.mean()),
@@ -20,5 +30,8 @@ def save_evaluation(path: Path, results: NDArray[np.int64], *, steps: int, secon
         "results": results.tolist(),
         "steps": steps,
         "seconds": seconds,
+        **more,
     }
-    path.write_bytes(msgspec.json.encode(evaluation))
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_bytes(msgspec.json.encode(evaluation))
+    temporary.replace(path)

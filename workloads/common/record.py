@@ -45,7 +45,7 @@ class Record:
         self._scores_of: dict[str, deque[float]] = {}
         self._since, self._step = clock(), step
 
-    def count(self, replica: str, steps: int, scores: Iterable[float] = ()) -> None:
+    def count(self, replica: str, steps: int, scores: Sequence[float] = ()) -> None:
         """Take note of steps that `replica` made, and of scores of its own, if it knows any."""
         self._steps_of[replica] += steps
         self._scores_of.setdefault(replica, deque(maxlen=self._mean_over)).extend(scores)

@@ -14,13 +14,13 @@ from keras import ops
 from numpy.typing import NDArray
 
 from workloads.common.compiled import Steps, steps_on_minibatches
-from workloads.snake.algorithm import Algorithm
+from workloads.snake.algorithm import Algorithm, reward_scale
 from workloads.snake.networks import layout_of, reader
 from workloads.snake.rollout import Floats, Rollout
 from workloads.snake.settings import Network, Settings
 from workloads.snake.symmetry import SYMMETRIES, turned_each
 
-__all__ = ["ActorCritic", "advantages", "policy_loss", "reward_scale"]
+__all__ = ["ActorCritic", "advantages", "policy_loss"]
 
 _TRACE: Final = 0.95
 _CLIP: Final = 0.2
@@ -29,13 +29,6 @@ _GRADIENT_NORM: Final = 0.5
 _MINIBATCH: Final[dict[Network, int]] = {"original": 256, "small": 1024}
 _LAST_ENTROPY: Final = 0.05
 """What part of the entropy's weight is left at the end."""
-_USUAL_DISCOUNT: Final = 0.97
-_LEAST_SCALE: Final = 0.03
-
-
-def reward_scale(discount: float) -> float:
-    """Return what a reward is multiplied by, so that values are as large as with a discount of 0.97."""
-    return max((1 - discount) / (1 - _USUAL_DISCOUNT), _LEAST_SCALE)
 
 
 def advantages(

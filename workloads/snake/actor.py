@@ -12,7 +12,7 @@ from gpusched import runtime
 from gpusched.channel import Actor, Progress
 from workloads.common.chance import chance_of
 from workloads.common.ending import ends_with_reason
-from workloads.snake.performer import play_genomes
+from workloads.snake.genetic.performer import play_genomes
 from workloads.snake.player import play_as_told
 from workloads.snake.settings import Settings
 from workloads.snake.spectator import Spectator

@@ -2,12 +2,20 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Algorithm", "Experience", "Played"]
+__all__ = ["Algorithm", "Experience", "Played", "reward_scale"]
+
+_USUAL_DISCOUNT: Final = 0.97
+_LEAST_SCALE: Final = 0.03
+
+
+def reward_scale(discount: float) -> float:
+    """Return what a reward is multiplied by, so that values are as large as with a discount of 0.97."""
+    return max((1 - discount) / (1 - _USUAL_DISCOUNT), _LEAST_SCALE)
 
 
 class Experience(Protocol):

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.snake.greedy import Watch
-from workloads.snake.networks import judge
+from workloads.snake.networks import Judged, judge
 from workloads.snake.rollout import TYPES_OF_STEPS, Steps, check_arrays
-from workloads.snake.rules import MOVES, SIDE, Frames, Hunger
+from workloads.snake.rules import MOVES
+from workloads.snake.symmetry import Observations
 from workloads.snake.vector import VectorSnake
 
 __all__ = ["Explored", "Exploring", "explored_from"]
@@ -24,21 +25,23 @@ _TOLD: Final = 0.01
 
 
 class Explored(Steps, frozen=True, kw_only=True):
-    """Steps, and what each action was chosen from; after the last one there is one more.
+    """Steps, and `observations` uint8 [steps + 1, games, k], from which each action was chosen; the last is after all.
 
-    `frames` uint8 [steps + 1, games, 10, 10], `hunger` uint8 [steps + 1, games].
+    They are as the network has them: where moves lead is found once for each board.
     """
 
-    frames: Frames
-    hunger: Hunger
+    observations: Observations
 
 
-_TYPES: Final = TYPES_OF_STEPS | {"frames": np.uint8, "hunger": np.uint8}
+_TYPES: Final = TYPES_OF_STEPS | {"observations": np.uint8}
 
 
-def explored_from(arrays: Mapping[str, NDArray[Any]]) -> Explored:
-    """Return the steps that travelled as `arrays`. Raises ValueError if they are none."""
-    check_arrays(arrays, _TYPES, {"frames": (1, SIDE, SIDE), "hunger": (1,)})
+def explored_from(arrays: Mapping[str, NDArray[Any]], size: int) -> Explored:
+    """Return the steps that travelled as `arrays`; an observation has `size` bytes.
+
+    Raises ValueError if they are none.
+    """
+    check_arrays(arrays, _TYPES, {"observations": (1, size)})
     if arrays["actions"].size and arrays["actions"].max() >= len(MOVES):
         raise ValueError(f"there is no action {arrays['actions'].max()}")
     return Explored(**arrays)
@@ -56,25 +59,33 @@ class Exploring:
         self._model, self._games, self._random = model, games, random
         self._chances = np.geomspace(_MOST, _LEAST, len(games.frames))
         self._told = self._chances <= max(_TOLD, self._chances[-1])
+        self._judged: Judged | None = None
 
     def play(self, steps: int, see: Watch | None = None) -> Explored:
         """Play each game on for `steps` steps; `see` the first game."""
-        shape = (steps, len(self._games.frames))
-        frames, hunger = (np.empty((steps + 1, shape[1], *each), np.uint8) for each in ((SIDE, SIDE), ()))
+        judged = self._judged or self._judge()
+        games, size = judged.observations.shape
+        observations, shape = np.empty((steps + 1, games, size), np.uint8), (steps, games)
         actions, rewards, ended = np.empty(shape, np.uint8), np.empty(shape, np.float32), np.empty(shape, np.bool_)
         scores = []
+        observations[0] = judged.observations
         for step in range(steps):
-            frames[step], hunger[step] = self._games.frames, self._games.hunger
-            actions[step] = self._choose()
+            frames = self._games.frames
+            actions[step] = self._choose(judged)
             _, rewards[step], ended[step], finished = self._games.step(actions[step])
             scores.append(finished[self._told[ended[step]]])
-        frames[steps], hunger[steps] = self._games.frames, self._games.hunger
-        if see is not None:
-            see(frames[:steps, 0], ended[:, 0])
+            judged = self._judge()
+            observations[step + 1] = judged.observations
+            if see is not None:
+                see(frames[:1], ended[step, :1])
+        self._judged = judged
         ends = np.concatenate(scores).astype(np.int64)
-        return Explored(frames=frames, hunger=hunger, actions=actions, rewards=rewards, ended=ended, scores=ends)
+        return Explored(observations=observations, actions=actions, rewards=rewards, ended=ended, scores=ends)
 
-    def _choose(self) -> NDArray[np.intp]:
-        best = judge(self._model, self._games.frames, self._games.hunger).logits.argmax(axis=1)
+    def _judge(self) -> Judged:
+        return judge(self._model, self._games.frames, self._games.hunger)
+
+    def _choose(self, judged: Judged) -> NDArray[np.intp]:
+        best = judged.logits.argmax(axis=1)
         anything = self._random.integers(len(MOVES), size=len(best))
         return np.where(self._random.random(len(best)) < self._chances, anything, best)

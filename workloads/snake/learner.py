@@ -1,7 +1,7 @@
 """The learner: learns from whatever the actors play. `gpusched launch snake` starts it.
 
 With `--inference actor` they send what they played, and it publishes its weights; with `--inference learner` they ask
-it for every step (central.py). With `--algo genetic` they ask for genomes and send scores (breeding.py).
+it for every step (central.py). With `--algo genetic` they ask for genomes and send scores (genetic/breeding.py).
 
 Owns what is in the run's directory: weights.npz, scores.csv, tensorboard/, and from the end on learning_curve.png,
 game.gif and evaluation.json.
@@ -24,12 +24,12 @@ from workloads.common.chance import chance_of
 from workloads.common.ending import ends_with_reason
 from workloads.common.weights import Weights
 from workloads.snake.algorithm import Experience, Played
-from workloads.snake.breeding import Breeding
 from workloads.snake.central import Central
 from workloads.snake.checkpoint import load_network
 from workloads.snake.evaluate import GAMES, evaluate
 from workloads.snake.exploring import explored_from
-from workloads.snake.genetic import Genetic
+from workloads.snake.genetic.algorithm import Genetic
+from workloads.snake.genetic.breeding import Breeding
 from workloads.snake.networks import judge_any_number, layout_of
 from workloads.snake.player import HALVES
 from workloads.snake.rollout import rollout_from
@@ -116,8 +116,8 @@ def source_of(training: Training, channel: Learner, settings: Settings, attempt:
         runtime.report_ready()
         return Breeding(channel, training.algorithm)
     if settings.inference == "actor":
-        as_rollout = partial(rollout_from, size=layout_of(training.model).size)
-        return Sent(channel, training.model, as_rollout if settings.algo == "a2c" else explored_from)
+        unpack = rollout_from if settings.algo == "a2c" else explored_from
+        return Sent(channel, training.model, partial(unpack, size=layout_of(training.model).size))
     random = chance_of("answers", settings.seed, attempt)
     runtime.report_ready()
     return Central(channel, partial(judge_any_number, training.model), settings.steps_of_rollout, random)

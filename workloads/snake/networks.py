@@ -25,7 +25,6 @@ __all__ = [
     "judge_any_number",
     "layout_of",
     "reader",
-    "taken",
 ]
 
 _FIRST_CPU: Final = 8192
@@ -103,7 +102,9 @@ def judge(model: keras.Model, frames: Frames, hunger: Hunger | None = None) -> J
         telling = keras.Model(model.inputs, [*model.outputs, model.get_layer(_OBSERVATION).output])
         telling.jit_compile = model.jit_compile
         model.compiled_call = compiled_call(telling)
-    logits, values, observations = map(np.asarray, model.compiled_call(taken(model, frames, hunger)))
+    logits, values, observations = map(
+        np.asarray, model.compiled_call([frames, hunger] if len(model.inputs) > 1 else frames)
+    )
     return Judged(logits, values[:, 0], observations)
 
 
@@ -127,8 +128,3 @@ def layout_of(model: keras.Model) -> Layout:
     """Return what the bytes of the model's observations are."""
     layout: Layout = model.get_layer(_OBSERVATION).layout
     return layout
-
-
-def taken(model: keras.Model, frames: Any, hunger: Any) -> Any:
-    """Return what the model takes of a board."""
-    return [frames, hunger] if len(model.inputs) > 1 else frames

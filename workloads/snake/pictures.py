@@ -21,8 +21,8 @@ _PAUSE: Final = 1500
 _MOST_SHOWN: Final = 240
 
 
-def save_game(frames: Sequence[Frames], path: Path) -> None:
-    """Write a game, its frames first to last, as a GIF that runs for ever, with the score above the board.
+def save_game(frames: Sequence[Frames], path: Path, inputs: str) -> None:
+    """Write a game, its frames first to last, as a GIF that runs for ever; above the board, score and inputs.
 
     A long game is shown in a quarter of a minute: of every few steps one, and the last.
     """
@@ -37,7 +37,7 @@ def save_game(frames: Sequence[Frames], path: Path) -> None:
         picture = Image.new("RGB", (board.width, board.height + _CAPTION), BACKGROUND)
         picture.paste(board, (0, _CAPTION))
         score = int(((frame > 0) & (frame <= HEAD)).sum()) - len(START)
-        ImageDraw.Draw(picture).text((8, 6), f"Snake   {score} fruits{pace}", fill=TEXT)
+        ImageDraw.Draw(picture).text((8, 6), f"{score} fruits, inputs {inputs}{pace}", fill=TEXT)
         pictures.append(picture.quantize(palette=colours, dither=Image.Dither.NONE))
     durations = [_MILLISECONDS] * (len(pictures) - 1) + [_PAUSE]
     temporary = path.with_name(f".{path.name}")

@@ -11,17 +11,18 @@ from typing import Any, Final
 import keras
 import numpy as np
 from keras import ops
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from workloads.common.compiled import steps_on_minibatches
+from workloads.common.compiled import Call, compiled_call, steps_on_minibatches
 from workloads.common.weights import Weights
-from workloads.snake.algorithm import Algorithm
+from workloads.snake.algorithm import Algorithm, reward_scale
 from workloads.snake.exploring import Explored
-from workloads.snake.networks import build, judge, taken
+from workloads.snake.networks import build, layout_of, reader
 from workloads.snake.replay import Replay, Transitions, transitions
 from workloads.snake.rollout import Floats
 from workloads.snake.settings import Settings
-from workloads.snake.symmetry import SYMMETRIES, turned
+from workloads.snake.symmetry import SYMMETRIES, Observations, turned_each
 
 __all__ = ["QLearning", "q_loss", "targets"]
 
@@ -38,7 +39,11 @@ _VALUE_WEIGHT: Final = 0.5
 def q_loss(values: Any, moves: Any, worth: Any) -> Any:
     """Return Huber's loss [n] of Q-values [n, 4]: of those of the moves [n], which are to be their `worth` [n]."""
     made = ops.one_hot(moves, values.shape[-1], dtype=values.dtype)
-    error = ops.abs(ops.sum(values * made, axis=1) - worth)
+    return _huber(ops.sum(values * made, axis=1) - worth)
+
+
+def _huber(error: Any) -> Any:
+    error = ops.abs(error)
     return ops.where(error < 1.0, 0.5 * ops.square(error), error - 0.5)
 
 
@@ -52,25 +57,33 @@ def targets(batch: Transitions, online: Floats, target: Floats) -> Floats:
 
 
 class QLearning(Algorithm):
-    """Teaches `model` from a memory of what was explored; the memory is not saved, and the target network neither."""
+    """Teaches `model` from a memory of what was explored; the memory is not saved, and the target network neither.
+
+    Over a run the learning rate falls to 0 in a straight line.
+    """
 
     def __init__(self, model: keras.Model, settings: Settings, random: np.random.Generator) -> None:
-        self._model, self._random, self._discount = model, random, settings.discount
+        self._model, self._random, self._settings = model, random, settings
         optimizer = keras.optimizers.Adam(settings.learning_rate, global_clipnorm=_GRADIENT_NORM)
         optimizer.build(model.trainable_variables)
         model.compile(optimizer=optimizer, jit_compile=model.jit_compile)
-        self._steps = steps_on_minibatches(model, lambda batch: taken(model, batch["frames"], batch["hunger"]), _loss)
         self._target = build(settings.network, settings.seen)
+        online, target = reader(model), reader(self._target)
+        self._online_values, self._target_values = compiled_call(online), compiled_call(target)
+        online.compile(optimizer=optimizer, jit_compile=model.jit_compile)
+        self._steps = steps_on_minibatches(online, lambda batch: batch["observations"], _loss)
+        self._layout = layout_of(model)
         self._copy()
-        self._memory = Replay(_CAPACITY)
+        self._memory = Replay(_CAPACITY, self._layout.size)
 
     def learn(self, explored: Explored, done: float) -> bool:
         """Remember what was explored, and learn from some of all that is remembered."""
-        del done
-        self._memory.add(transitions(explored, self._discount))
+        discount = self._settings.discount
+        self._model.optimizer.learning_rate = self._settings.learning_rate * (1 - done)
+        scaled = replace(explored, rewards=explored.rewards * np.float32(reward_scale(discount)))
+        self._memory.add(transitions(scaled, discount))
         if self._memory.size >= _ENOUGH:
-            for _ in range(max(1, _LEARNT_OFTEN * explored.steps // _MINIBATCH)):
-                self._update(self._memory.draw(_MINIBATCH, self._random))
+            self._update(max(1, _LEARNT_OFTEN * explored.steps // _MINIBATCH))
         return False
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
@@ -78,19 +91,25 @@ class QLearning(Algorithm):
         self._copy()
         return super().restore(state)
 
-    def _update(self, batch: Transitions) -> None:
-        """Learn once from transitions, all turned or mirrored in one way, drawn at random."""
-        symmetry = int(self._random.integers(SYMMETRIES))
-        frames, moves = turned(batch.frames, batch.actions.astype(np.int64), symmetry)
-        later, _ = turned(batch.later, moves, symmetry)
-        worth = targets(
-            batch, *(judge(model, later, batch.later_hunger).logits for model in (self._model, self._target))
-        )
-        arrays = {"frames": frames, "hunger": batch.hunger, "moves": moves, "worth": worth}
-        self._steps({name: array[None] for name, array in arrays.items()})
-        self._updates += 1
-        if self._updates % _TARGET_EVERY == 0:
+    def _update(self, minibatches: int) -> None:
+        """Take a step on each of some minibatches of transitions, each of these turned or mirrored at random.
+
+        Their targets are all made before the first step, by a network that is that much older at the last.
+        """
+        batch = self._memory.draw(minibatches * _MINIBATCH, self._random)
+        symmetries = self._random.integers(SYMMETRIES, size=len(batch.actions))
+        observations, moves = turned_each(batch.observations, batch.actions.astype(np.int64), symmetries, self._layout)
+        later, _ = turned_each(batch.later, moves, symmetries, self._layout)
+        worth = targets(batch, self._of_moves(self._online_values, later), self._of_moves(self._target_values, later))
+        arrays = {"observations": observations, "moves": moves, "worth": worth}
+        self._steps({name: array.reshape(minibatches, _MINIBATCH, *array.shape[1:]) for name, array in arrays.items()})
+        self._updates += minibatches
+        if self._updates >= _TARGET_EVERY:
             self._copy()
+
+    @staticmethod
+    def _of_moves(call: Call, observations: Observations) -> Floats:
+        return np.asarray(call(observations)[0])
 
     def _copy(self) -> None:
         self._updates = 0
@@ -99,5 +118,6 @@ class QLearning(Algorithm):
 
 def _loss(outputs: Any, batch: Mapping[str, Any]) -> Any:
     values, boards = outputs
-    of_moves = q_loss(values, batch["moves"], batch["worth"])
-    return ops.mean(of_moves + _VALUE_WEIGHT * ops.square(boards[:, 0] - batch["worth"]))
+    return ops.mean(
+        q_loss(values, batch["moves"], batch["worth"]) + _VALUE_WEIGHT * _huber(boards[:, 0] - batch["worth"])
+    )

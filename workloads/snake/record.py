@@ -1,7 +1,7 @@
 """How training goes: what a run of snake adds to workloads.common.record. Knows no network."""
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,12 +28,12 @@ class Record(record.Record):
         """The mean score of the last games, 0 while there are fewer than it is to be over."""
         return self.score if self.score is not None and len(self._scores) == self._scores.maxlen else 0.0
 
-    def count(self, replica: str, steps: int, scores: Iterable[float] = ()) -> None:
+    def count(self, replica: str, steps: int, scores: Sequence[float] = ()) -> None:
         """Take note of what `replica` played."""
         super().count(replica, steps, scores)
         self.remember(scores)
 
-    def remember(self, scores: Iterable[float]) -> None:
+    def remember(self, scores: Sequence[float]) -> None:
         """Take note of scores [n], also of some that were counted before the learner was restarted."""
         self._scores.extend(scores)
         self.score = sum(self._scores) / len(self._scores) if self._scores else None

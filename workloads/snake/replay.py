@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from workloads.snake.exploring import Explored
 from workloads.snake.rollout import Floats
-from workloads.snake.rules import SIDE, Frames, Hunger
+from workloads.snake.symmetry import Observations
 
 __all__ = ["Replay", "Transitions", "transitions"]
 
@@ -16,18 +16,16 @@ _STEPS: Final = 3
 
 
 class Transitions(msgspec.Struct, frozen=True, eq=False):
-    """What some moves led to: [n] `frames`, `actions` uint8 chosen there, `returns` of the moves up to `later` frames.
+    """What some moves led to: [n] `observations`, `actions` chosen there, `returns` of the moves up to `later` ones.
 
-    `hunger`, `later_hunger`: that of the games there, and later. `worth`: how much what comes after `later` is worth
-    now; 0 if the game is over by then. `frames` and `later` are uint8 [n, 10, 10], `returns` and `worth` float32.
+    `worth`: how much what comes after `later` is worth now; 0 if the game is over by then. `observations` and `later`
+    are uint8 [n, k], `actions` uint8, `returns` and `worth` float32.
     """
 
-    frames: Frames
-    hunger: Hunger
+    observations: Observations
     actions: NDArray[np.uint8]
     returns: Floats
-    later: Frames
-    later_hunger: Hunger
+    later: Observations
     worth: Floats
 
 
@@ -44,30 +42,26 @@ def transitions(explored: Explored, discount: float, steps: int = _STEPS) -> Tra
         here = slice(0, count - ahead)
         returns[here] += worth[here] * explored.rewards[ahead:]
         worth[here] *= np.float32(discount) * ~explored.ended[ahead:]
-    ends = np.minimum(np.arange(count) + steps, count)
+    ends, size = np.minimum(np.arange(count) + steps, count), explored.observations.shape[-1]
     return Transitions(
-        frames=explored.frames[:count].reshape(-1, SIDE, SIDE),
-        hunger=explored.hunger[:count].ravel(),
+        observations=explored.observations[:count].reshape(-1, size),
         actions=explored.actions.ravel(),
         returns=returns.ravel(),
-        later=explored.frames[ends].reshape(-1, SIDE, SIDE),
-        later_hunger=explored.hunger[ends].ravel(),
+        later=explored.observations[ends].reshape(-1, size),
         worth=worth.ravel(),
     )
 
 
 class Replay:
-    """Holds up to `capacity` transitions, the newest in the place of the oldest; 211 bytes each."""
+    """Holds up to `capacity` transitions, the newest in the place of the oldest; an observation has `size` bytes."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, size: int) -> None:
         self._capacity = capacity
         self._held = Transitions(
-            frames=np.zeros((capacity, SIDE, SIDE), np.uint8),
-            hunger=np.zeros(capacity, np.uint8),
+            observations=np.zeros((capacity, size), np.uint8),
             actions=np.zeros(capacity, np.uint8),
             returns=np.zeros(capacity, np.float32),
-            later=np.zeros((capacity, SIDE, SIDE), np.uint8),
-            later_hunger=np.zeros(capacity, np.uint8),
+            later=np.zeros((capacity, size), np.uint8),
             worth=np.zeros(capacity, np.float32),
         )
         self._at = 0

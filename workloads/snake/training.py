@@ -17,7 +17,7 @@ from workloads.snake.a2c import ActorCritic
 from workloads.snake.algorithm import Algorithm, Played
 from workloads.snake.checkpoint import Counts, load, save
 from workloads.snake.evaluate import GAMES, evaluate, greedy_games
-from workloads.snake.genetic import Genetic
+from workloads.snake.genetic.algorithm import Genetic
 from workloads.snake.networks import build
 from workloads.snake.pictures import save_curve, save_game
 from workloads.snake.qlearning import QLearning
@@ -29,9 +29,9 @@ __all__ = ["Training"]
 _WEIGHTS: Final = "weights.npz"
 _USUAL_RUN_S: Final = 3600.0
 _LAST_PART: Final = 0.9
-"""Without a limit it goes on learning as in the last tenth of an hour."""
+"""Without a limit, or near a target, it goes on learning as in the last tenth of an hour."""
 _GAMES_TO_DRAW_FROM: Final = 5
-"""Few, because a run that is stopped has only seconds left; an evaluation draws the median of its games instead."""
+"""Few, because a run that is stopped has only seconds left."""
 
 
 class Training:
@@ -78,10 +78,14 @@ class Training:
         self._upkeep.keep()
 
     def _progress(self) -> float:
-        """Return which part of the run is over, 0 to 1, by the limit that is nearest; without one an hour is a run."""
-        asked = *self._limits, (self._settings.target, self.record.settled_score)
-        part = part_done(*asked)
-        return min(self.counts.seconds / _USUAL_RUN_S, _LAST_PART) if part is None else part
+        """Return which part of the run is over, 0 to 1, by the limit that is nearest; without one an hour is a run.
+
+        A target may stay out of reach: it alone never ends the learning.
+        """
+        of_limits, of_target = part_done(*self._limits), part_done((self._settings.target, self.record.settled_score))
+        if of_target is None:
+            return min(self.counts.seconds / _USUAL_RUN_S, _LAST_PART) if of_limits is None else of_limits
+        return max(of_limits or 0.0, min(of_target, _LAST_PART))
 
     @property
     def _limits(self) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -97,11 +101,14 @@ class Training:
         return self.stop_asked or self._target_reached or part_done(*self._limits) == 1
 
     def finish(self) -> None:
-        """Save and report for the last time; leave the pictures. Raises OSError if something cannot be written."""
+        """Save and report for the last time; leave pictures. Raises OSError if something cannot be written."""
         self._save()
         self._report()
-        self.record.tell("drawing the curve and a game", self.counts.steps)
-        self._draw()
+        self.record.tell("drawing the curve", self.counts.steps)
+        try:
+            self._draw()
+        except ImportError as error:
+            print(f"no picture: {error}; it comes with gpusched's extra `tensorflow`", file=sys.stderr, flush=True)
         self.record.close()
 
     def _report(self) -> None:
@@ -126,13 +133,11 @@ class Training:
         return np.empty(0, np.int64)
 
     def _draw(self) -> None:
-        title = f"Snake, the {self.counts.network} network, {_NAMES[self.counts.algo]}"
-        try:
-            save_curve(read_rows(self._run_dir / "scores.csv"), self._run_dir / "learning_curve.png", title)
-        except ImportError as error:
-            print(f"no picture: {error}; it comes with gpusched's extra `tensorflow`", file=sys.stderr, flush=True)
-            return
-        save_game(greedy_games(self.model, _GAMES_TO_DRAW_FROM)[1], self._run_dir / "game.gif")
+        title = f"Snake, {self.counts.network} network, inputs {self.counts.inputs}, {_NAMES[self.counts.algo]}"
+        save_curve(read_rows(self._run_dir / "scores.csv"), self._run_dir / "learning_curve.png", title)
+        if self.stop_asked:  # else an evaluation follows, and draws the median of its games
+            _, median_game = greedy_games(self.model, _GAMES_TO_DRAW_FROM)
+            save_game(median_game, self._run_dir / "game.gif", self.counts.inputs)
 
     def evaluate(self) -> None:
         """Play greedy games; leave what they gave, and a picture of the median one. Raises OSError."""

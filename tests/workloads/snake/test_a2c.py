@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from workloads.common.weights import Weights
 from workloads.snake import a2c
-from workloads.snake.a2c import ActorCritic, advantages, policy_loss, reward_scale
+from workloads.snake.a2c import ActorCritic, advantages, policy_loss
+from workloads.snake.algorithm import reward_scale
 from workloads.snake.exploring import Exploring
 from workloads.snake.networks import build, judge, layout_of, reader
 from workloads.snake.rollout import Floats, Playing, rollout_from, sample

@@ -45,7 +45,7 @@ def test_the_description_has_mean_and_spread() -> None:
 
 def test_full_boards_are_a_share_with_its_interval() -> None:
     text = describe(np.array([97] * 8 + [40, 50]))
-    assert "80.0% full boards (49.0% to 94.3%;" in text  # Wilson 1927, as tables have it for 8 of 10
+    assert "80.0% full boards (49.0% to 94.3%)" in text  # Wilson 1927, as tables have it for 8 of 10
     assert full_interval(0, 10)[0] == 0.0
 
 
@@ -55,5 +55,9 @@ def test_what_greedy_play_gave_is_left_and_said(tmp_path: Path, model: keras.Mod
     left = json.loads((tmp_path / "evaluation.json").read_text())
     assert (left["games"], left["steps"], left["seconds"]) == (256, 7, 2.5)
     assert (len(left["results"]), left["mean"]) == (256, np.mean(left["results"]))
+    assert (left["network"], left["inputs"]) == ("small", "paths")
+    assert left["full"] == left["results"].count(97) / 256
+    assert left["full_interval"][0] <= left["full"] <= left["full_interval"][1]
     assert told.startswith(f"greedy play: mean {left['mean']:.2f} of 97 fruits")
+    assert told.endswith("network small, inputs paths")
     assert (tmp_path / "game.gif").read_bytes()[:6] == b"GIF89a"

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from gpusched.channel import Actor, Answer, Learner
 from workloads.common.weights import Weights
-from workloads.snake.breeding import Breeding
-from workloads.snake.genetic import Evaluation, Genetic
+from workloads.snake.genetic.algorithm import Evaluation, Genetic
+from workloads.snake.genetic.breeding import Breeding
 from workloads.snake.networks import build
 from workloads.snake.settings import Settings
 

@@ -12,11 +12,11 @@ import pytest
 from numpy.typing import NDArray
 
 from workloads.common.weights import Weights
-from workloads.snake.genetic import Evaluation, Genetic, genomes_of
+from workloads.snake.genetic.algorithm import Evaluation, Genetic, genomes_of
+from workloads.snake.genetic.spread import Numbers
 from workloads.snake.networks import build, judge
 from workloads.snake.rules import MOVES
 from workloads.snake.settings import Settings
-from workloads.snake.spread import Numbers
 from workloads.snake.symmetry import SYMMETRIES, turned
 from workloads.snake.vector import VectorSnake
 
@@ -26,8 +26,8 @@ CHAIN = [3, 2**61, 5, 8]
 PRINT_DIGEST = """
 import hashlib, sys
 import numpy as np
-from workloads.snake.genome import Genomes
-from workloads.snake.spread import spread_over
+from workloads.snake.genetic.genome import Genomes
+from workloads.snake.genetic.spread import spread_over
 
 network, shapes, chain = eval(sys.argv[1])
 weights = Genomes(spread_over(network, shapes)).weights(np.array(chain))

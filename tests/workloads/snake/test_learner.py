@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from workloads.common.record import read_rows
 from workloads.common.weights import Weights
 from workloads.snake.algorithm import Played
-from workloads.snake.genetic import Evaluation, Genetic
+from workloads.snake.genetic.algorithm import Evaluation, Genetic
 from workloads.snake.settings import Settings
 from workloads.snake.training import Training
 

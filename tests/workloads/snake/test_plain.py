@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from workloads.common.weights import Weights
+from workloads.snake.genetic.performer import player_of
+from workloads.snake.genetic.plain import PlainNetwork, rounded
 from workloads.snake.networks import build, judge
-from workloads.snake.performer import player_of
-from workloads.snake.plain import PlainNetwork, rounded
 from workloads.snake.rules import CELLS, FRUIT, HEAD, MOVES, SIDE, Frames
 from workloads.snake.vector import VectorSnake
 
@@ -75,7 +75,7 @@ def test_who_plays_genomes_of_the_small_network_imports_no_framework() -> None:
 import sys
 import numpy as np
 import workloads.snake.actor
-from workloads.snake.performer import player_of
+from workloads.snake.genetic.performer import player_of
 from workloads.snake.vector import VectorSnake
 
 games = VectorSnake(3, 1)

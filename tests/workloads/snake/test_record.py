@@ -63,7 +63,7 @@ def test_a_curve_is_drawn_from_no_one_and_many_rows(tmp_path: Path) -> None:
 def test_a_game_is_drawn_frame_by_frame(tmp_path: Path) -> None:
     games = VectorSnake(1, 0)
     frames = [games.frames[0]] + [games.step(np.array([action]))[0][0] for action in (1, 0, 0, 3)]
-    save_game(frames, tmp_path / "game.gif")
+    save_game(frames, tmp_path / "game.gif", "paths")
     with Image.open(tmp_path / "game.gif") as image:
         assert (image.format, getattr(image, "n_frames", 1), image.info["loop"]) == ("GIF", 5, 0)
     assert [path.name for path in tmp_path.iterdir()] == ["game.gif"]
@@ -75,8 +75,8 @@ HEAD_COLOUR, FRUIT_COLOUR = (255, 214, 90), (240, 85, 75)
 def test_a_long_game_is_drawn_by_some_of_its_frames_and_the_last(tmp_path: Path) -> None:
     games = VectorSnake(1, 0)
     frames = [np.roll(games.frames[0], number, axis=1) for number in range(1000)]
-    save_game(frames, tmp_path / "game.gif")
-    save_game(frames[-1:], tmp_path / "last.gif")
+    save_game(frames, tmp_path / "game.gif", "paths")
+    save_game(frames[-1:], tmp_path / "last.gif", "paths")
     with Image.open(tmp_path / "game.gif") as image, Image.open(tmp_path / "last.gif") as last:
         count = getattr(image, "n_frames", 1)
         assert 200 <= count <= 241

@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.snake.plain import rounded
-from workloads.snake.spread import Numbers, Spread
+from workloads.snake.genetic.plain import rounded
+from workloads.snake.genetic.spread import Numbers, Spread
 
-__all__ = ["Chain", "Genomes", "games_of"]
+__all__ = ["Chain", "Genomes", "seed_of_games"]
 
 Chain = NDArray[np.int64]
 """The seeds [n] of a genome, first to last."""
@@ -26,7 +26,7 @@ _STRONGEST: Final = 1.0
 _HALVINGS: Final = 4.0
 
 
-def games_of(seed: int, generation: int) -> int:
+def seed_of_games(seed: int, generation: int) -> int:
     """Return the seed of the games that all genomes of a generation play."""
     return int(np.random.SeedSequence([seed, generation]).generate_state(1)[0])
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpusched.channel import Batch, Learner
 from workloads.snake.algorithm import Played
-from workloads.snake.genetic import Evaluation, Genetic
+from workloads.snake.genetic.algorithm import Evaluation, Genetic
 
 __all__ = ["Breeding"]
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from workloads.common.weights import Weights
 from workloads.snake.algorithm import Algorithm
-from workloads.snake.genome import Chain, Genomes
+from workloads.snake.genetic.genome import Chain, Genomes
+from workloads.snake.genetic.spread import spread_over
 from workloads.snake.settings import Network, Settings
-from workloads.snake.spread import spread_over
 
 __all__ = ["Evaluation", "Genetic", "genomes_of"]
 

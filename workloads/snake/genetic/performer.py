@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpusched.channel import Actor, ChannelError
-from workloads.snake.genome import Chain, Genomes, games_of
+from workloads.snake.genetic.genome import Chain, Genomes, seed_of_games
+from workloads.snake.genetic.plain import PlainNetwork
+from workloads.snake.genetic.spread import spread_over
 from workloads.snake.greedy import Choose, Watch, play_greedily
-from workloads.snake.plain import PlainNetwork
 from workloads.snake.rules import MOVES
 from workloads.snake.settings import Network, Settings
-from workloads.snake.spread import spread_over
 from workloads.snake.vector import VectorSnake
 
 __all__ = ["play_genomes", "player_of"]
@@ -30,7 +30,7 @@ def player_of(network: Network) -> Callable[[Chain], Choose]:
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), "1"))
     from gpusched.frameworks import limit_memory
     from workloads.common.weights import Weights
-    from workloads.snake.genetic import genomes_of
+    from workloads.snake.genetic.algorithm import genomes_of
     from workloads.snake.networks import build, judge
 
     limit_memory()
@@ -58,7 +58,7 @@ def play_genomes(channel: Actor, settings: Settings, see: Watch | None) -> Never
         if told is None:
             continue
         generation, place = _where(told)
-        games = VectorSnake(settings.trials, games_of(settings.seed, generation))
+        games = VectorSnake(settings.trials, seed_of_games(settings.seed, generation))
         scores, steps = play_greedily(player(told["chain"]), games, see)
         arrays, meta = {"scores": scores}, {"generation": generation, "place": place, "steps": int(steps.sum())}
 

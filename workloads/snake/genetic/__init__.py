@@ -1,0 +1,1 @@
+"""Snake learnt by a genetic algorithm: genomes that actors play, and no gradients."""
