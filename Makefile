@@ -76,11 +76,11 @@ LOCK_OPTIONS := --quiet --universal --python-version 3.11 --generate-hashes --no
 	@.venv-ray/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
 	@touch $@
 
-bench: $(READY) ## Measure all beside its peers and write docs/benchmarks.md: 40 minutes of an idle host
+bench: $(READY) ## Measure all beside its peers and write docs/benchmarks.md: 50 minutes of an idle host
 	@$(MAKE) --no-print-directory .venv-ray || echo "Ray's environment cannot be made: its rows are left out."
 	@$(BIN)/python -m bench.run --write
 
-bench-quick: $(READY) ## A first look at the same, in five minutes; writes nothing
+bench-quick: $(READY) ## A first look at the same, in six minutes; writes nothing
 	@$(BIN)/python -m bench.run --quick
 
 pictures: $(READY) ## Draw the pictures of plan, launch, status and the page again: twelve minutes of an idle host

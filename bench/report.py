@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bench.busy import BUSY
 from bench.fresh import ROOT
 from bench.picture import draw
 from bench.queue_trace.page import load as load_queue
@@ -177,8 +178,9 @@ def _compared(section: SectionResult) -> list[str]:
 
 
 def _notes(section: SectionResult) -> list[str]:
-    rows = [row for row in section.rows if row.note]
-    return [f"{row.name}: {' '.join((row.note or '').split())}" for row in rows]
+    part, rows = section.busy_part or 0.0, [row for row in section.rows if row.note]
+    busy = [f"Measured on a busy host: others took {part:.0%} of its CPU time when it began."] if part >= BUSY else []
+    return [*busy, *(f"{row.name}: {' '.join((row.note or '').split())}" for row in rows)]
 
 
 def _places(results: Results) -> str:

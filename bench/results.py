@@ -48,7 +48,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SectionResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A section as it was measured: on which day (`date`), and for how many `seconds`. `rounds`: how often each row."""
+    """A section as it was measured: on which day (`date`), and for how many `seconds`. `rounds`: how often each row.
+
+    `busy_part`: the part of the host's CPU time that others took when it began, 0 to 1; None: that was not measured.
+    """
 
     name: str
     title: str
@@ -60,6 +63,7 @@ class SectionResult(msgspec.Struct, frozen=True, kw_only=True):
     date: str
     seconds: float
     place: Place
+    busy_part: float | None = None
 
     def row(self, name: str) -> RowResult | None:
         """Return the row of that name."""

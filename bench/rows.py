@@ -1,17 +1,25 @@
 """How a row is measured in a process of its own: with this environment's Python, or with Ray's."""
 
+import sys
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from typing import Final
 
 from bench.fresh import ROOT, fresh
 from bench.section import Measured, Missing
 
-__all__ = ["RAY_PYTHON", "by_python", "by_ray", "not_quickly"]
+__all__ = ["RAY_PYTHON", "by_python", "by_ray", "not_quickly", "python_with"]
 
 RAY_PYTHON: Final = ROOT / ".venv-ray" / "bin" / "python"
 _QUICKLY: Final = ("--quick",)
 
 Measure = Callable[[bool], Mapping[str, float]]
+
+
+def python_with(*packages: str) -> str:
+    """Return the Python that has these packages: this one, or that of Ray's environment."""
+    here = all(map(find_spec, packages))
+    return sys.executable if here or not RAY_PYTHON.exists() else str(RAY_PYTHON)
 
 
 def by_python(module: str, *words: str, environ: Mapping[str, str] | None = None) -> Measure:

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Final
 
 import bench.sections
+from bench.busy import busy_part, busy_words
 from bench.fresh import ROOT
 from bench.place import here
 from bench.report import print_results, write_results
@@ -26,7 +27,10 @@ from gpusched.linux.processes import become_subreaper, kill_descendants
 
 __all__ = ["ORDER", "Measuring", "Tally", "compile_all", "measure_all", "seconds_left", "sections"]
 
-ORDER: Final = ("launch", "memory", "batch", "reply", "weights", "play", "environment", "loop", "cli")
+ORDER: Final = (
+    *("launch", "memory", "batch", "batch_busy", "reply", "reply_busy", "weights", "weights_busy"),
+    *("play", "environment", "loop", "loop_busy", "cli"),
+)
 _ROUNDS_ASIDE: Final = 3
 """How often a row is measured at the most that no goal names."""
 
@@ -85,10 +89,12 @@ class Measuring:
             Tally(row, self.rounds if row.name in compared else min(self.rounds, _ROUNDS_ASIDE)) for row in section.rows
         ]
         self._began = 0.0
+        self._busy_part = 0.0
         self._ended: float | None = None
 
     def run(self, screen: Screen) -> None:
         """Measure each row once in each round, so that what disturbs the machine disturbs all alike."""
+        self._busy_part = busy_part()
         self._began = time.perf_counter()
         try:
             with self.section.around():
@@ -122,6 +128,7 @@ class Measuring:
             date=time.strftime("%Y-%m-%d"),
             seconds=round((self._ended or time.perf_counter()) - self._began, 1),
             place=here(),
+            busy_part=round(self._busy_part, 3),
         )
 
 
@@ -164,6 +171,7 @@ def measure_all(chosen: Sequence[Section], *, quick: bool, write: bool) -> int:
     """
     become_subreaper()
     signal.signal(signal.SIGTERM, _interrupt)
+    print(busy_words(busy_part()).capitalize() + ".", file=sys.stderr)
     measurings = [Measuring(section, quick=quick) for section in chosen]
     screen = Screen(lambda: sum(one.left_s() for one in measurings))
     ended, interrupted = [], False
@@ -193,7 +201,7 @@ def _arguments() -> argparse.Namespace:
     )
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument(
-        "--quick", action="store_true", help="a first look, in five minutes; its figures are not for keeping"
+        "--quick", action="store_true", help="a first look, in six minutes; its figures are not for keeping"
     )
     ways.add_argument("--write", action="store_true", help="write docs/benchmarks.md and docs/benchmarks.json")
     return parser.parse_args()

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.gpu.ground import Ground
+from bench.gpu.parts import learning
+from bench.host import running_daemon
+
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "scripts" / "verify-gpu"
 
@@ -37,3 +41,14 @@ def test_it_names_what_is_missing_and_where_to_get_it(tmp_path: Path, monkeypatc
     wheel = tmp_path / "no_such_package-1.0-py3-none-any.whl"
     wheel.touch()
     assert script["missing"]() == [wheel]
+
+
+def test_what_is_learnt_with_each_framework_stands_beside_the_cpu() -> None:
+    with running_daemon() as daemon:
+        ground = Ground(daemon)
+        ground.frameworks = ["tensorflow"]
+        page = learning(0.02)(ground)
+    assert "launch snake --procs 4 --minutes 0.02 --seed 1`, with the inputs `paths`" in page
+    rows = [[cell.strip() for cell in line.split("|")[1:4]] for line in page.splitlines() if "| tensorflow" in line]
+    assert [row[:2] for row in rows] == [["tensorflow", "the GPU"], ["tensorflow", "the CPU"]]
+    assert all(row[2].replace(",", "").isdigit() for row in rows)

@@ -1,9 +1,11 @@
 """Do all parts on this machine's first GPU, one after the other, and write what they saw: `python -m bench.gpu [FILE]`.
 
 The page is written after each part, so that what was seen stays if a later one does not end. A part that saw something
-wrong, or broke, says so in the page, the others go on, and the exit code is 1.
+wrong, or broke, is named so in the page, the others go on, and the exit code is 1. `--learn MINUTES` is a part that
+takes long, and is done alone; its page goes to standard output without a FILE.
 """
 
+import argparse
 import datetime as dt
 import platform
 import sys
@@ -14,7 +16,7 @@ from typing import Final
 
 from bench.fresh import ROOT
 from bench.gpu.ground import FRAMEWORKS, Ground, ground, versions
-from bench.gpu.parts import PARTS, Part, Wrong
+from bench.gpu.parts import PARTS, Part, Wrong, learning
 from gpusched.probe.nvml import NvmlProbe
 
 _PAGE: Final = ROOT / "docs" / "gpu-verification.md"
@@ -30,14 +32,19 @@ and changes no setting of the GPU.
 
 def main() -> int:
     """Do all parts; return 1 if one was wrong."""
-    page = Path(sys.argv[1]) if len(sys.argv) > 1 else _PAGE
+    parser = argparse.ArgumentParser("scripts/verify-gpu")
+    parser.add_argument("file", nargs="?", type=Path, help="where the page goes")
+    parser.add_argument("--learn", type=float, metavar="MINUTES", help="only learn Snake, beside the CPU")
+    typed = parser.parse_args()
+    page = typed.file or (Path("/dev/stdout") if typed.learn else _PAGE)
+    parts = [(f"Snake for {typed.learn:g} minutes", learning(typed.learn))] if typed.learn else PARTS
     wrong = 0
     with ground() as here:
         if not here.frameworks:
             print(f"None of {', '.join(FRAMEWORKS)} can be imported by {sys.executable}", file=sys.stderr)
             return 1
         written = [_ABOUT, _place(here)]
-        for title, part in PARTS:
+        for title, part in parts:
             began = time.monotonic()
             print(f"{title} ...", flush=True)
             text, ok = _tried(part, here)
@@ -45,7 +52,7 @@ def main() -> int:
             print(f"{title}: {'well' if ok else 'WRONG'}, {time.monotonic() - began:.0f} s", flush=True)
             written.append(f"## {title}\n\n{text}")
             page.write_text("\n".join(written))
-    print(f"{page}: {len(PARTS) - wrong} of {len(PARTS)} parts are well")
+    print(f"{page}: {len(parts) - wrong} of {len(parts)} parts are well")
     return min(wrong, 1)
 
 

@@ -42,11 +42,11 @@ class Ground:
         self.daemon = daemon
         self.frameworks = [name for name in FRAMEWORKS if importlib.util.find_spec(name)]
 
-    def gpusched(self, *words: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+    def gpusched(self, *words: str, patience_s: float = 300.0, **environ: str) -> "subprocess.CompletedProcess[str]":
         """Run `gpusched words...` to its end."""
         argv = [sys.executable, "-m", "gpusched", *words]
         env = {**self.daemon.environ, **environ}
-        return subprocess.run(argv, env=env, check=False, capture_output=True, text=True, timeout=300)
+        return subprocess.run(argv, env=env, check=False, capture_output=True, text=True, timeout=patience_s)
 
     def job(self, job_id: str) -> JobStatus:
         """Return a job as the daemon shows it."""

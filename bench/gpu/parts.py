@@ -19,7 +19,7 @@ from bench.gpu.fill import SCRIPTS
 from bench.gpu.ground import Ground, Held, block, table
 from gpusched.probe.nvml import NvmlProbe
 
-__all__ = ["PARTS", "Part", "Wrong"]
+__all__ = ["PARTS", "Part", "Wrong", "learning"]
 
 Part = Callable[[Ground], str]
 
@@ -120,21 +120,48 @@ def out_of_memory(ground: Ground) -> str:
 
 def snake(ground: Ground) -> str:
     """Snake with Keras on each backend that is there."""
-    rows = []
-    for backend in (name for name in ground.frameworks if name != "cupy"):
-        words = ("launch", "-d", "--json", "snake", "--procs", "4", "--minutes", _SNAKE_MINUTES, "--seed", "1")
-        job_id = json.loads(ground.gpusched(*words, KERAS_BACKEND=backend).stdout)["id"]
-        if ground.gpusched("wait", job_id).returncode:
-            told = ground.gpusched("ps", job_id).stdout + ground.gpusched("logs", job_id).stdout[-3000:]
-            raise Wrong(f"snake with KERAS_BACKEND={backend}:\n\n{block(told)}")
-        job = ground.job(job_id)
-        result = json.loads((ground.run_dir(job.id) / "evaluation.json").read_text())
-        used = {one.role: one.usage[-1] for one in job.replicas if one.usage}
-        driver = ", ".join(f"{role} {use.device_mib} MiB" for role, use in used.items())
-        rows.append((backend, f"{result['steps'] / result['seconds']:,.0f}", f"{result['mean']:.1f}", driver))
-    about = f"`KERAS_BACKEND=… gpusched launch snake --procs 4 --minutes {_SNAKE_MINUTES} --seed 1`:\n\n"
-    text = about + table(("backend", "steps a second", "greedy mean of 256 games", "by the driver"), rows)
+    rows = [_learnt(ground, backend, _SNAKE_MINUTES) for backend in _backends(ground)]
+    text = f"{_how_learnt(_SNAKE_MINUTES)}{table(_LEARNT, rows)}"
     return f"{text}\n`gpusched usage` then:\n\n{block(ground.daemon.command('usage'))}"
+
+
+def learning(minutes: float) -> Part:
+    """Return the part that learns for so long with each backend on the GPU, and then with one of them on the CPU."""
+
+    def part(ground: Ground) -> str:
+        rows = [_learnt(ground, backend, f"{minutes:g}") for backend in _backends(ground)]
+        rows.append(_learnt(ground, _backends(ground)[-1], f"{minutes:g}", "--machine=cpu"))
+        return f"{_how_learnt(f'{minutes:g}')}{table(_LEARNT, rows)}"
+
+    return part
+
+
+_LEARNT: Final = ("backend", "on", "steps a second", "greedy mean of 256 games", "full boards", "by the driver")
+
+
+def _how_learnt(minutes: str) -> str:
+    return (
+        f"`KERAS_BACKEND=… gpusched launch snake --procs 4 --minutes {minutes} --seed 1`, with the inputs `paths`:\n\n"
+    )
+
+
+def _backends(ground: Ground) -> list[str]:
+    return [name for name in ground.frameworks if name != "cupy"]
+
+
+def _learnt(ground: Ground, backend: str, minutes: str, *where: str) -> tuple[str, ...]:
+    """Return a row of what a launch learns in so many minutes. Raises Wrong if it fails."""
+    words = ("launch", "-d", "--json", "snake", "--procs", "4", "--minutes", minutes, "--seed", "1", *where)
+    job_id = json.loads(ground.gpusched(*words, KERAS_BACKEND=backend).stdout)["id"]
+    if ground.gpusched("wait", job_id, patience_s=120 + 60 * float(minutes)).returncode:
+        shown = ground.gpusched("ps", job_id).stdout + ground.gpusched("logs", job_id).stdout[-3000:]
+        raise Wrong(f"snake with KERAS_BACKEND={backend}:\n\n{block(shown)}")
+    job = ground.job(job_id)
+    result = json.loads((ground.run_dir(job.id) / "evaluation.json").read_text())
+    used = {one.role: one.usage[-1] for one in job.replicas if one.usage}
+    driver = ", ".join(f"{role} {use.device_mib} MiB" for role, use in used.items())
+    speed, score, full = result["steps"] / result["seconds"], result["mean"], result["full"]
+    return backend, "the CPU" if where else "the GPU", f"{speed:,.0f}", f"{score:.1f}", f"{full:.0%}", driver or "-"
 
 
 def cost(_: Ground) -> str:

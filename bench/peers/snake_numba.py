@@ -31,6 +31,11 @@ class NumbaSnake:
         self._numbers[:, _HUNGER] = PATIENCE  # nobody plays yet: all games end with this step, and so begin
         self.step(np.zeros(games, np.uint8))
 
+    @property
+    def hunger(self) -> NDArray[np.uint8]:
+        """The hunger of each game [games]."""
+        return self._numbers[:, _HUNGER].astype(np.uint8)
+
     def step(self, actions: Actions) -> tuple[Frames, NDArray[np.float32], NDArray[np.bool_], NDArray[np.intp]]:
         """Return the frames, the rewards, which games ended, and the scores of those."""
         games = len(self._life)

@@ -2,10 +2,10 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from typing import Final
 
-from bench.fresh import ROOT, fresh
+from bench.fresh import fresh
+from bench.rows import python_with
 from bench.section import Figure, Goal, Missing, Row, Section
 
 __all__ = ["SECTION"]
@@ -28,12 +28,6 @@ def _measured(row: str, games: int, python: Callable[[], str] = lambda: sys.exec
     return measure
 
 
-def _with_numba() -> str:
-    """Return the Python that has Numba: this one, or that of Ray's environment."""
-    other = ROOT / ".venv-ray/bin/python"
-    return sys.executable if find_spec("numba") or not other.exists() else str(other)
-
-
 _OURS: Final = "gpusched's snake, 1,024 games (NumPy)"
 _STRONG: Final = "1,024 games in straightforward NumPy"
 
@@ -50,7 +44,11 @@ SECTION: Final = Section(
         Row(_OURS, "ours", _measured("ours", _GAMES)),
         Row("one game in plain Python", "original", _measured("one", 16)),
         Row(_STRONG, "strong", _measured("numpy", _GAMES)),
-        Row("1,024 games in a loop that Numba compiles", "other", _measured("numba", _GAMES, _with_numba)),
+        Row(
+            "1,024 games in a loop that Numba compiles",
+            "other",
+            _measured("numba", _GAMES, lambda: python_with("numba")),
+        ),
     ),
     goals=(
         Goal("at least 10 million steps a second on one core", "rate", _OURS, bound=10_000_000),

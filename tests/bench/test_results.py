@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from bench.report import page
 from bench.results import (
@@ -103,6 +104,13 @@ def test_the_page_has_medians_with_spread_ratios_goals_and_why_a_row_is_empty() 
     assert "Ray \\| actors: left out: not installed" in told
     assert "| seven times | met: 7.5 times as good, at least 7 wanted |" in told
     assert "- all: 2026-01-02, 2 minutes. a CPU, 2 cores, 24 GiB, Linux 6.1. python 3.11." in told
+
+
+def test_what_was_measured_on_a_busy_host_is_marked() -> None:
+    mark = "Measured on a busy host: others took 37% of its CPU time when it began."
+    assert mark in page(Results((replace(section(), busy_part=0.37),)))
+    for part in (None, 0.02):
+        assert "busy host" not in page(Results((replace(section(), busy_part=part),)))
 
 
 def test_a_section_that_is_measured_alone_replaces_only_its_part(tmp_path: Path) -> None:

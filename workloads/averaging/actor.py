@@ -9,7 +9,8 @@ from workloads.averaging.settings import Settings
 from workloads.averaging.share import Share
 from workloads.averaging.training import Training
 from workloads.common.ending import ends_with_reason
-from workloads.common.rounds import packed
+from workloads.common.rounds import Contribution, contribute
+from workloads.common.weights import Vector
 
 __all__ = ["main"]
 
@@ -23,22 +24,13 @@ def main() -> None:
     limit_memory()
     training = Training(settings)
     share = Share(len(training.data.inputs), me.rank, me.role_count, settings.batch, settings.seed)
+
+    def contribution(number: int, weights: Vector) -> Contribution:
+        training.weights.set_flat(weights)
+        return training.contribution(share, number)
+
     with Actor() as channel:
-        contribute(channel, training, share)
-
-
-def contribute(channel: Actor, training: Training, share: Share) -> None:
-    """Contribute for ever, once for each version of the weights. Raises LearnerGone when the job is over.
-
-    The round comes with the weights: versions are raised when a learner is restarted, rounds are not.
-    """
-    version = 0
-    while True:
-        weights = channel.weights(newer_than=version)
-        version, number = weights.version, int(weights.arrays["round"])
-        training.weights.set_flat(weights.arrays["weights"])
-        arrays, meta = packed(training.contribution(share, number), number, share.rank, share.actors)
-        channel.send(arrays, version=version, meta=meta)
+        contribute(channel, me.rank, me.role_count, contribution)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-import msgspec
+from workloads.common import run
 
 __all__ = ["COLUMNS", "Counts"]
 
@@ -13,9 +13,8 @@ All but the seconds are the same in two runs with one seed and one number of act
 """
 
 
-class Counts(msgspec.Struct, kw_only=True):
+class Counts(run.Counts, kw_only=True):
     """How far a run is: whole rounds, samples in them, seconds."""
 
     rounds: int = 0
     samples: int = 0
-    seconds: float = 0.0

@@ -12,7 +12,7 @@ from workloads.cartpole.games import Games
 from workloads.cartpole.settings import Settings
 from workloads.common.chance import chance_of
 from workloads.common.ending import ends_with_reason
-from workloads.common.rounds import packed
+from workloads.common.rounds import contribute
 
 __all__ = ["main"]
 
@@ -27,7 +27,7 @@ def main() -> None:
         if settings.scheme == "central":
             explore(channel, settings, me)
         else:
-            contribute(channel, settings, me)
+            learn_by_itself(channel, settings, me)
 
 
 def explore(channel: Actor, settings: Settings, me: runtime.ReplicaIdentity) -> None:
@@ -42,23 +42,14 @@ def explore(channel: Actor, settings: Settings, me: runtime.ReplicaIdentity) -> 
         channel.send(played.arrays(), version=weights.version, meta=meta)
 
 
-def contribute(channel: Actor, settings: Settings, me: runtime.ReplicaIdentity) -> None:
-    """Contribute for ever, once for each version of the weights. Raises LearnerGone when the job is over.
-
-    The round comes with the weights: versions are raised when a learner is restarted, rounds are not.
-    """
+def learn_by_itself(channel: Actor, settings: Settings, me: runtime.ReplicaIdentity) -> None:
+    """Contribute what it learns to round after round, for ever. Raises LearnerGone when the job is over."""
     from gpusched.frameworks import limit_memory
     from workloads.cartpole.own import Own
 
     limit_memory()
     own = Own(settings, me.rank, me.role_count, me.run_dir / f"{me.name}.npz")
-    version = 0
-    while True:
-        weights = channel.weights(newer_than=version)
-        version, number = weights.version, int(weights.arrays["round"])
-        part = own.contribution(number, weights.arrays["weights"])
-        arrays, meta = packed(part, number, me.rank, me.role_count)
-        channel.send(arrays, version=version, meta=meta)
+    contribute(channel, me.rank, me.role_count, own.contribution)
 
 
 if __name__ == "__main__":

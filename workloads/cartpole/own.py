@@ -15,7 +15,7 @@ from workloads.cartpole.games import Games
 from workloads.cartpole.memory import Memory
 from workloads.cartpole.settings import Settings
 from workloads.cartpole.training import Training
-from workloads.common.checkpoint import UnusableWeights, below, read_checkpoint, write_checkpoint
+from workloads.common.checkpoint import below, read_checkpoint, unusable_if_wrong, write_checkpoint
 from workloads.common.rounds import Contribution
 from workloads.common.upkeep import told_if_not_written
 from workloads.common.weights import Vector
@@ -88,11 +88,9 @@ class Own:
 
     def _go_on(self) -> None:
         arrays, self._done = read_checkpoint(self._path, Done)
-        try:
+        with unusable_if_wrong(self._path):
             for part, one in self._parts().items():
                 one.set_state(below(f"{part}/", arrays))
-        except (KeyError, ValueError) as error:
-            raise UnusableWeights(f"{self._path}: {error}") from None
         self._vector = self._training.weights.get_flat()
         print(f"going on from {self._path} after {self._done.number:,} rounds", flush=True)
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-import msgspec
+from workloads.common import run
 
 __all__ = ["COLUMNS", "Counts"]
 
@@ -13,7 +13,7 @@ With the scheme `average` all but the seconds are the same in two runs with one 
 """
 
 
-class Counts(msgspec.Struct, kw_only=True):
+class Counts(run.Counts, kw_only=True):
     """How far a run is: environment steps, updates (weights that were published), seconds, whether it is solved.
 
     `best`: the best mean return of greedy games so far.
@@ -21,6 +21,5 @@ class Counts(msgspec.Struct, kw_only=True):
 
     steps: int = 0
     updates: int = 0
-    seconds: float = 0.0
     best: float = 0.0
     solved: bool = False

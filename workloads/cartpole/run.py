@@ -13,45 +13,61 @@ from workloads.cartpole.evaluate import CHOOSES, GAMES, JUDGES, TELLS, describe,
 from workloads.cartpole.record import COLUMNS, Counts
 from workloads.cartpole.settings import Settings
 from workloads.cartpole.training import Training
-from workloads.common.checkpoint import UnusableWeights, below, read_checkpoint, write_checkpoint
+from workloads.common.checkpoint import below, read_checkpoint, unusable_if_wrong, write_checkpoint
 from workloads.common.curve import draw_curve
 from workloads.common.evaluation import save_evaluation
-from workloads.common.part import part_done
 from workloads.common.record import Record, read_rows
-from workloads.common.upkeep import Upkeep, told_if_not_written
+from workloads.common.rounds import Round
+from workloads.common.run import Run
+from workloads.common.upkeep import told_if_not_written
+from workloads.common.weights import Weights
 
-__all__ = ["Run"]
+__all__ = ["CartPole"]
 
-_WEIGHTS: Final = "weights.npz"
 _CURVE: Final = "scores.csv"
 _TRAINING: Final = "training/"
 
 
-class Run:
-    """One run in `run_dir`: saves itself there, and goes on from there.
-
-    weights.npz has the best weights under their own names, and under training/ all that training goes on from.
-    """
+class CartPole(Run[Counts]):
+    """One run. weights.npz has the best weights under their own names, and under training/ all that it goes on from."""
 
     def __init__(self, settings: Settings, run_dir: Path) -> None:
         """Raises UnusableWeights if there are weights to go on from that cannot be used."""
+        super().__init__(run_dir, Counts())
         self.training = Training(settings)
-        self.counts = Counts()
-        self.stop_asked = False
         self._settings = settings
-        self._run_dir = run_dir
         self._best = self.training.weights.get()
-        if (run_dir / _WEIGHTS).exists():
-            self._go_on(run_dir / _WEIGHTS)
-        self._started = time.monotonic() - self.counts.seconds
+        self._go_on()
         self.record = Record(run_dir / _CURVE, COLUMNS, self.counts.steps, time.monotonic, "cartpole")
-        self._note: str | None = None
-        self._upkeep = Upkeep(self._report, self._write, time.monotonic)
+
+    @property
+    def weights(self) -> Weights:
+        """The weights that learn."""
+        return self.training.weights
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds it has behind it."""
+        return self.counts.updates
+
+    def take(self, done: Round) -> None:
+        """Go on from the average of a round; judge it, and save.
+
+        It is saved before the next begins: whoever is killed, a learner never asks actors for a round that they have
+        behind them, but for the last one, whose contribution they keep (own.py).
+        """
+        self.weights.set_flat(done.average())
+        self.counts.updates = done.number
+        self.counts.steps += done.samples
+        for rank, part in enumerate(done.parts):
+            self.record.count(f"actor.{rank}", part.samples, [] if part.score is None else [part.score])
+        self.judge(done.loss)
+        self.save()
 
     def judge(self, loss: float) -> None:
         """Play greedy games with the present weights, keep the best, and see whether that is good enough."""
         counts = self.counts
-        counts.seconds = time.monotonic() - self._started
+        self.count_seconds()
         weights = self.training.weights.get()
         returns = greedy_returns(weights, GAMES, CHOOSES)
         score, target = float(returns.mean()), self._settings.target
@@ -65,34 +81,24 @@ class Run:
             self.record.add((counts.seconds, counts.steps, counts.updates, loss, score))
             self.record.write()
 
-    def keep(self, note: str | None = None) -> None:
-        """Report, with a note, and save, each when it is time."""
-        self.counts.seconds = time.monotonic() - self._started
-        self._note = note
-        self._upkeep.keep()
-
-    def save(self) -> None:
-        """Save now. A full disk costs what was to be written, no more."""
-        self._upkeep.save()
-
-    def ask_to_stop(self) -> None:
-        """End soon. Safe in a signal handler."""
-        self.stop_asked = True
-
     @property
     def done(self) -> bool:
         """Whether it is solved, somebody asked for the end, or a limit of the settings is reached."""
-        return self.stop_asked or self.counts.solved or self._part_done == 1
+        return self.counts.solved or super().done
 
     @property
-    def _part_done(self) -> float | None:
+    def _limits(self) -> tuple[tuple[float, float], ...]:
         limits = self._settings
-        return part_done((limits.minutes * 60, self.counts.seconds), (limits.steps, self.counts.steps))
+        return (limits.minutes * 60, self.counts.seconds), (limits.steps, self.counts.steps)
+
+    @property
+    def _behind(self) -> str:
+        return f"{self.counts.steps:,} steps"
 
     def finish(self) -> None:
         """Save and report for the last time; leave the curve, and what the best weights are worth. Raises OSError."""
-        self._write()
-        self.record.report(self.counts.steps, self._part_done)
+        self._save()
+        self.record.report(self.counts.steps, self.part_done)
         returns = greedy_returns(self._best, GAMES, TELLS)
         found = self._run_dir / "evaluation.json"
         save_evaluation(found, returns, steps=self.counts.steps, seconds=self.counts.seconds)
@@ -112,17 +118,15 @@ class Run:
             print(f"no picture: {error}; it comes with gpusched's extra `tensorflow`", file=sys.stderr, flush=True)
 
     def _report(self) -> None:
-        self.record.report(self.counts.steps, self._part_done, self._note)
+        self.record.report(self.counts.steps, self.part_done, self._note)
 
-    def _write(self) -> None:
+    def _save(self) -> None:
         training = {f"{_TRAINING}{name}": array for name, array in self.training.state().items()}
-        write_checkpoint(self._run_dir / _WEIGHTS, {**self._best, **training}, self.counts)
+        write_checkpoint(self._path, {**self._best, **training}, self.counts)
 
-    def _go_on(self, path: Path) -> None:
-        arrays, self.counts = read_checkpoint(path, Counts)
-        try:
+    def _load(self, path: Path) -> Counts:
+        arrays, counts = read_checkpoint(path, Counts)
+        with unusable_if_wrong(path):
             self.training.set_state(below(_TRAINING, arrays))
-            self._best = {name: arrays[name] for name in self.training.weights.names}
-        except (KeyError, ValueError) as error:
-            raise UnusableWeights(f"{path}: {error}") from None
-        print(f"going on from {path} after {self.counts.steps:,} steps", flush=True)
+            self._best = {name: arrays[name] for name in self.weights.names}
+        return counts

@@ -2,7 +2,8 @@
 
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -10,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["UnusableWeights", "below", "read_checkpoint", "write_checkpoint"]
+__all__ = ["UnusableWeights", "below", "read_checkpoint", "unusable_if_wrong", "write_checkpoint"]
 
 _COUNTS: Final = "counts"
 
@@ -42,6 +43,15 @@ def read_checkpoint(path: Path, of: type[Counts]) -> tuple[dict[str, NDArray[Any
         raise UnusableWeights(f"{path}: {error.strerror or error}") from None
     except (KeyError, ValueError, AttributeError, zipfile.BadZipFile, msgspec.MsgspecError):
         raise UnusableWeights(f"{path} holds no weights that this workload has saved") from None
+
+
+@contextmanager
+def unusable_if_wrong(path: Path) -> Iterator[None]:
+    """Within it, KeyError and ValueError mean that what was read from `path` is of another network."""
+    try:
+        yield
+    except (KeyError, ValueError) as error:
+        raise UnusableWeights(f"{path}: {error}") from None
 
 
 def below(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -1,16 +1,21 @@
-"""A synchronous round: each actor's contribution, what the learner waits for, and the average. Knows no network."""
+"""Synchronous rounds: each actor's contribution, what the learner waits for, and the average. They know no network."""
 
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Never, Protocol
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gpusched.channel import Batch
-from workloads.common.weights import Vector
+from gpusched.channel import Actor, Batch, Learner
+from workloads.common.weights import Vector, Weights
 
-__all__ = ["Contribution", "Round", "packed"]
+__all__ = ["Contribution", "InRounds", "Round", "contribute", "hold_rounds", "packed"]
+
+_LOOK_UP_EVERY_S: Final = 0.5
+_PATIENCE_S: Final = 5.0
+"""How long a round may take before it is reported whom it waits for."""
 
 Meta = Mapping[str, int | float]
 
@@ -26,6 +31,55 @@ class Contribution(msgspec.Struct, frozen=True, eq=False):
     samples: int
     loss: float
     score: float | None = None
+
+
+def contribute(channel: Actor, rank: int, actors: int, contribution: Callable[[int, Vector], Contribution]) -> Never:
+    """Contribute for ever, once for each version of the weights. Raises LearnerGone when the job is over.
+
+    The round comes with the weights: versions are raised when a learner is restarted, rounds are not.
+    """
+    version = 0
+    while True:
+        weights = channel.weights(newer_than=version)
+        version, number = weights.version, int(weights.arrays["round"])
+        arrays, meta = packed(contribution(number, weights.arrays["weights"]), number, rank, actors)
+        channel.send(arrays, version=version, meta=meta)
+
+
+class InRounds(Protocol):
+    """A run that goes on in rounds."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it is over."""
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds it has behind it."""
+
+    @property
+    def weights(self) -> Weights:
+        """The weights that the next round begins from."""
+
+    def take(self, done: "Round") -> None:
+        """Go on from the average of a round."""
+
+    def keep(self, note: str | None = None) -> None:
+        """Report, with a note, and save, each when it is time."""
+
+
+def hold_rounds(run: InRounds, channel: Learner) -> None:
+    """Hold one round after the other until the run is done. Raises ValueError for a batch that is no contribution."""
+    while not run.done:
+        present, began = Round(run.rounds + 1, run.weights.size), time.monotonic()
+        channel.publish({"round": np.array(present.number), "weights": run.weights.get_flat()})
+        while not (present.whole or run.done):
+            batch = channel.get(_LOOK_UP_EVERY_S)
+            if batch is not None:
+                present.add(batch)
+            run.keep(present.waits_for if time.monotonic() - began >= _PATIENCE_S else None)
+        if present.whole:
+            run.take(present)
 
 
 def packed(part: Contribution, number: int, rank: int, actors: int) -> tuple[dict[str, NDArray[Any]], Meta]:

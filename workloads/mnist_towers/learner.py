@@ -3,20 +3,17 @@
 Owns what is in the run's directory: weights.npz, curve.csv and tensorboard/.
 """
 
-import signal
 import time
 from pathlib import Path
-from typing import Final
 
 from gpusched import runtime
 from gpusched.frameworks import limit_memory
 from workloads.common import digits, mnist
-from workloads.common.checkpoint import UnusableWeights, read_checkpoint, write_checkpoint
+from workloads.common.checkpoint import read_checkpoint, unusable_if_wrong, write_checkpoint
 from workloads.common.digits import Digits
 from workloads.common.ending import ends_with_reason
-from workloads.common.part import part_done
 from workloads.common.record import Record
-from workloads.common.upkeep import Upkeep
+from workloads.common.run import Run
 from workloads.mnist_towers.batches import Batches
 from workloads.mnist_towers.devices import Devices, open_devices
 from workloads.mnist_towers.mirrored import Mirrored
@@ -26,27 +23,20 @@ from workloads.mnist_towers.towers import Towers
 
 __all__ = ["Training", "main"]
 
-_WEIGHTS: Final = "weights.npz"
 
-
-class Training:
-    """The steps of a run, how far it is, and when it is done. Saves itself in `run_dir` and goes on from there."""
+class Training(Run[Counts]):
+    """The steps of a run."""
 
     def __init__(self, settings: Settings, devices: Devices, run_dir: Path) -> None:
         """Raises UnusableWeights if there are weights to go on from that cannot be used, ValueError for the data."""
-        self.counts = Counts()
-        self.stop_asked = False
+        super().__init__(run_dir, Counts())
         self._train, self._test = mnist.load(Path(settings.data)) if settings.data else digits.load()
         self._batches = Batches(len(self._train.labels), settings.batch, settings.seed)
         self._most = settings.passes
-        self._path = run_dir / _WEIGHTS
         of = Towers if settings.style == "towers" else Mirrored
         self.style: Towers | Mirrored = of(settings, devices, self._train.images.shape[1])
-        if self._path.exists():
-            self._go_on()
-        self._started = time.monotonic() - self.counts.seconds
+        self._go_on()
         self._record = Record(run_dir / "curve.csv", COLUMNS, self.counts.steps, time.monotonic, "towers")
-        self.upkeep = Upkeep(self._report, self._save, time.monotonic)
 
     def step(self) -> None:
         """Take the next step; after the last one of a pass, test."""
@@ -54,7 +44,7 @@ class Training:
         which = self._batches.at(counts.steps)
         counts.losses += self.style.step(Digits(self._train.images[which], self._train.labels[which]))
         counts.steps += 1
-        counts.seconds = time.monotonic() - self._started
+        self.count_seconds()
         self._record.count("learner.0", 1)
         if counts.steps % self._batches.steps == 0:
             counts.passes += 1
@@ -63,42 +53,35 @@ class Training:
             self._record.add((counts.seconds, counts.steps, counts.passes, counts.losses / self._batches.steps, score))
             counts.losses = 0.0
 
-    def ask_to_stop(self) -> None:
-        """End soon. Safe in a signal handler."""
-        self.stop_asked = True
-
-    @property
-    def done(self) -> bool:
-        """Whether somebody asked for the end or the last pass is over."""
-        return self.stop_asked or 0 < self._most <= self.counts.passes
-
-    @property
-    def _part_done(self) -> float | None:
-        return part_done((self._most * self._batches.steps, self.counts.steps))
-
     def finish(self) -> None:
         """Save and report for the last time. Raises OSError if something cannot be written."""
         self._save()
         counts, score = self.counts, self.style.score(self._test)
-        self._record.report(counts.steps, self._part_done)
+        self._record.report(counts.steps, self.part_done)
         self._record.tell(f"{counts.passes:,} passes, {counts.steps:,} steps, score {score:.4f}", counts.steps)
         self._record.close()
 
+    @property
+    def _limits(self) -> tuple[tuple[float, float], ...]:
+        return ((self._most * self._batches.steps, self.counts.steps),)
+
+    @property
+    def _behind(self) -> str:
+        return f"{self.counts.steps:,} steps"
+
     def _report(self) -> None:
-        self._record.report(self.counts.steps, self._part_done)
+        self._record.report(self.counts.steps, self.part_done)
         self._record.write()
 
     def _save(self) -> None:
         self._record.write()  # no line of curve.csv may be missing of what the weights have behind them
         write_checkpoint(self._path, self.style.weights.get(), self.counts)
 
-    def _go_on(self) -> None:
-        arrays, self.counts = read_checkpoint(self._path, Counts)
-        try:
+    def _load(self, path: Path) -> Counts:
+        arrays, counts = read_checkpoint(path, Counts)
+        with unusable_if_wrong(path):
             self.style.restore(arrays)
-        except ValueError as error:
-            raise UnusableWeights(f"{self._path}: {error}") from None
-        print(f"going on from {self._path} after {self.counts.steps:,} steps", flush=True)
+        return counts
 
 
 @ends_with_reason(OSError)
@@ -110,11 +93,11 @@ def main() -> None:
         devices = open_devices(settings)
         training = Training(settings, devices, me.run_dir)
         tell_where(training.style.where(), devices)
-    signal.signal(signal.SIGTERM, lambda *_: training.ask_to_stop())
+    training.end_at_sigterm()
     runtime.report_ready()
     while not training.done:
         training.step()
-        training.upkeep.keep()
+        training.keep()
     training.finish()
 
 

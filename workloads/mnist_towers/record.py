@@ -2,7 +2,7 @@
 
 from typing import Final
 
-import msgspec
+from workloads.common import run
 
 __all__ = ["COLUMNS", "Counts"]
 
@@ -13,10 +13,9 @@ All but the seconds are the same in two runs with one seed.
 """
 
 
-class Counts(msgspec.Struct, kw_only=True):
+class Counts(run.Counts, kw_only=True):
     """How far a run is: steps, whole passes, seconds, and the sum of the losses of the present pass."""
 
     steps: int = 0
     passes: int = 0
-    seconds: float = 0.0
     losses: float = 0.0

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import keras
-import msgspec
 from numpy.typing import NDArray
 
+from workloads.common import run
 from workloads.common.checkpoint import UnusableWeights, below, read_checkpoint, write_checkpoint
 from workloads.common.weights import Weights
 from workloads.snake.networks import build
@@ -19,7 +19,7 @@ _OPTIMIZER: Final = "optimizer/"
 _STATE: Final = "state/"
 
 
-class Counts(msgspec.Struct, kw_only=True):
+class Counts(run.Counts, kw_only=True):
     """How far training is: environment steps, updates (batches learnt from), whole games, seconds."""
 
     network: Network
@@ -28,7 +28,6 @@ class Counts(msgspec.Struct, kw_only=True):
     steps: int = 0
     updates: int = 0
     games: int = 0
-    seconds: float = 0.0
 
 
 def save(path: Path, model: keras.Model, counts: Counts, state: Mapping[str, NDArray[Any]] | None = None) -> None:

@@ -54,7 +54,7 @@ def main() -> None:
         evaluate_saved(Path(settings.evaluate), me.run_dir)
         return
     training = Training(settings, me.run_dir, me.attempt)
-    signal.signal(signal.SIGTERM, lambda *_: training.ask_to_stop())
+    training.end_at_sigterm()
     with Learner(limits=Limits(in_flight=_IN_FLIGHT[settings.inference])) as channel:
         run(training, source_of(training, channel, settings, me.attempt))
     training.finish()

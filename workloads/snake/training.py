@@ -7,12 +7,12 @@ from typing import Final
 
 import keras
 import numpy as np
-from numpy.typing import NDArray
 
 from workloads.common.chance import chance_of
 from workloads.common.part import part_done
 from workloads.common.record import read_rows
-from workloads.common.upkeep import Upkeep, told_if_not_written
+from workloads.common.run import Run
+from workloads.common.upkeep import told_if_not_written
 from workloads.snake.a2c import ActorCritic
 from workloads.snake.algorithm import Algorithm, Played
 from workloads.snake.checkpoint import Counts, load, save
@@ -26,7 +26,6 @@ from workloads.snake.settings import Algo, Settings
 
 __all__ = ["Training"]
 
-_WEIGHTS: Final = "weights.npz"
 _USUAL_RUN_S: Final = 3600.0
 _LAST_PART: Final = 0.9
 """Without a limit, or near a target, it goes on learning as in the last tenth of an hour."""
@@ -34,26 +33,24 @@ _GAMES_TO_DRAW_FROM: Final = 5
 """Few, because a run that is stopped has only seconds left."""
 
 
-class Training:
-    """A network that learns, how far it is, and when it is done. Saves itself in `run_dir` and goes on from there."""
+class Training(Run[Counts]):
+    """A network that learns, whatever the algorithm."""
 
     def __init__(self, settings: Settings, run_dir: Path, attempt: int) -> None:
         """Raises UnusableWeights if there are weights to start from that cannot be used."""
+        super().__init__(run_dir, Counts(network=settings.network, inputs=settings.seen, algo=settings.algo))
         keras.utils.set_random_seed(settings.seed)
         self.model = build(settings.network, settings.seen)
         self.algorithm = _algorithm(self.model, settings, chance_of("learner", settings.seed, attempt))
-        self.counts = Counts(network=settings.network, inputs=settings.seen, algo=settings.algo)
-        self.stop_asked = False
         self._settings = settings
-        self._run_dir = run_dir
-        begun = self._load()
-        self._started = time.monotonic() - self.counts.seconds
+        self._scores_before = np.empty(0, np.int64)
+        if not self._go_on() and settings.weights:
+            self._start_from(Path(settings.weights))
         self._in_generations = isinstance(self.algorithm, Genetic)
         mean_over = settings.population * settings.trials if self._in_generations else MEAN_OVER
         self.record = Record(run_dir, self.counts, time.monotonic, mean_over)
-        self.record.remember(begun.tolist())
+        self.record.remember(self._scores_before.tolist())
         self._generation_ended = self._target_reached = False
-        self._upkeep = Upkeep(self._report, self._save, time.monotonic)
 
     def learn(self, played: Played) -> None:
         """Learn from what an actor played."""
@@ -65,40 +62,40 @@ class Training:
         if self._generation_ended or not self._in_generations:  # amid one, scores are of two of them
             self._target_reached = 0 < self._settings.target <= self.record.settled_score
 
-    def keep(self) -> None:
+    def keep(self, note: str | None = None) -> None:
         """Report and save, each when it is time.
 
         Where there are generations, the curve has a line for each of them, and no other.
         """
-        self.counts.seconds = time.monotonic() - self._started
+        self.count_seconds()
         if self._generation_ended:
             self._generation_ended = False
             with told_if_not_written():
                 self.record.add_line(self.counts)
-        self._upkeep.keep()
+        super().keep(note)
 
     def _progress(self) -> float:
         """Return which part of the run is over, 0 to 1, by the limit that is nearest; without one an hour is a run.
 
         A target may stay out of reach: it alone never ends the learning.
         """
-        of_limits, of_target = part_done(*self._limits), part_done((self._settings.target, self.record.settled_score))
+        of_limits, of_target = self.part_done, part_done((self._settings.target, self.record.settled_score))
         if of_target is None:
             return min(self.counts.seconds / _USUAL_RUN_S, _LAST_PART) if of_limits is None else of_limits
         return max(of_limits or 0.0, min(of_target, _LAST_PART))
 
     @property
-    def _limits(self) -> tuple[tuple[float, float], tuple[float, float]]:
+    def _limits(self) -> tuple[tuple[float, float], ...]:
         return (self._settings.minutes * 60, self.counts.seconds), (self._settings.steps, self.counts.steps)
 
-    def ask_to_stop(self) -> None:
-        """End soon. Safe in a signal handler."""
-        self.stop_asked = True
+    @property
+    def _behind(self) -> str:
+        return f"{self.counts.steps:,} steps"
 
     @property
     def done(self) -> bool:
-        """Whether somebody asked for the end or a limit of the settings is reached."""
-        return self.stop_asked or self._target_reached or part_done(*self._limits) == 1
+        """Whether somebody asked for the end, or a limit or the target of the settings is reached."""
+        return self._target_reached or super().done
 
     def finish(self) -> None:
         """Save and report for the last time; leave pictures. Raises OSError if something cannot be written."""
@@ -112,25 +109,22 @@ class Training:
         self.record.close()
 
     def _report(self) -> None:
-        self.record.report(self.counts.steps, part_done(*self._limits))
+        self.record.report(self.counts.steps, self.part_done)
         if not self._in_generations:
             self.record.add_line(self.counts)
 
     def _save(self) -> None:
-        save(self._run_dir / _WEIGHTS, self.model, self.counts, self.algorithm.state())
+        save(self._path, self.model, self.counts, self.algorithm.state())
 
-    def _load(self) -> NDArray[np.int64]:
-        """Go on with what was saved here, or start from what the settings name; return scores as restore() does."""
-        path, weights, algo = self._run_dir / _WEIGHTS, self._settings.weights, self._settings.algo
-        if path.exists():
-            self.counts, state = load(path, self.model, algo)
-            print(f"going on from {path} after {self.counts.steps:,} steps", flush=True)
-            return self.algorithm.restore(state)
-        if weights:
-            load(Path(weights), self.model, algo)
-            print(f"starting from {weights}", flush=True)
-            return self.algorithm.restore({})
-        return np.empty(0, np.int64)
+    def _load(self, path: Path) -> Counts:
+        counts, state = load(path, self.model, self._settings.algo)
+        self._scores_before = self.algorithm.restore(state)
+        return counts
+
+    def _start_from(self, weights: Path) -> None:
+        load(weights, self.model, self._settings.algo)
+        print(f"starting from {weights}", flush=True)
+        self.algorithm.restore({})
 
     def _draw(self) -> None:
         title = f"Snake, {self.counts.network} network, inputs {self.counts.inputs}, {_NAMES[self.counts.algo]}"
