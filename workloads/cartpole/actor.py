@@ -45,10 +45,10 @@ def explore(channel: Actor, settings: Settings, me: runtime.ReplicaIdentity) -> 
 def learn_by_itself(channel: Actor, settings: Settings, me: runtime.ReplicaIdentity) -> None:
     """Contribute what it learns to round after round, for ever. Raises LearnerGone when the job is over."""
     from gpusched.frameworks import limit_memory
-    from workloads.cartpole.own import Own
+    from workloads.cartpole.averaged import AveragedActor
 
     limit_memory()
-    own = Own(settings, me.rank, me.role_count, me.run_dir / f"{me.name}.npz")
+    own = AveragedActor(settings, me.rank, me.role_count, me.run_dir / f"{me.name}.npz")
     contribute(channel, me.rank, me.role_count, own.contribution)
 
 

@@ -54,7 +54,7 @@ class CartPole(Run[Counts]):
         """Go on from the average of a round; judge it, and save.
 
         It is saved before the next begins: whoever is killed, a learner never asks actors for a round that they have
-        behind them, but for the last one, whose contribution they keep (own.py).
+        behind them, but for the last one, whose contribution they keep (averaged.py).
         """
         self.weights.set_flat(done.average())
         self.counts.updates = done.number

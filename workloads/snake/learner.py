@@ -1,7 +1,8 @@
 """The learner: learns from whatever the actors play. `gpusched launch snake` starts it.
 
 With `--inference actor` they send what they played, and it publishes its weights; with `--inference learner` they ask
-it for every step (central.py). With `--algo genetic` they ask for genomes and send scores (genetic/breeding.py).
+it for every step (central_inference.py). With `--algo genetic` they ask for genomes and send scores
+(genetic/breeding.py).
 
 Owns what is in the run's directory: weights.npz, scores.csv, tensorboard/, and from the end on learning_curve.png,
 game.gif and evaluation.json.
@@ -24,7 +25,7 @@ from workloads.common.chance import chance_of
 from workloads.common.ending import ends_with_reason
 from workloads.common.weights import Weights
 from workloads.snake.algorithm import Experience, Played
-from workloads.snake.central import Central
+from workloads.snake.central_inference import Central
 from workloads.snake.checkpoint import load_network
 from workloads.snake.evaluate import GAMES, evaluate
 from workloads.snake.exploring import explored_from

@@ -1,7 +1,7 @@
 """An actor that asks the learner what to play: it steps games and imports no framework.
 
 It plays two halves of its games in turns. While one half waits for its answer the other one steps, so that neither the
-learner nor the actor waits for the other. central.py is the other side.
+learner nor the actor waits for the other. central_inference.py is the other side.
 """
 
 from typing import Any, Final, Never

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from gpusched.channel import Batch
+from workloads.cartpole.averaged import AveragedActor
 from workloads.cartpole.memory import Transitions
 from workloads.cartpole.network import Policy
-from workloads.cartpole.own import Own
 from workloads.cartpole.settings import Settings
 from workloads.cartpole.training import Training
 from workloads.common.checkpoint import UnusableWeights
@@ -84,12 +84,12 @@ def test_another_number_of_batches_does_not_trace_the_network_anew() -> None:
 def test_an_actor_that_is_killed_at_any_moment_contributes_the_same_numbers(tmp_path: Path) -> None:
     """It is started anew before each round, and once more after it: its contribution may not have come."""
     settings = TINY
-    alive = Own(settings, 1, 2, tmp_path / "alive.npz")
+    alive = AveragedActor(settings, 1, 2, tmp_path / "alive.npz")
     weights = Training(settings).weights.get_flat()
     for number in range(1, 6):
         whole = alive.contribution(number, weights)
-        first = Own(settings, 1, 2, tmp_path / "killed.npz").contribution(number, weights)
-        again = Own(settings, 1, 2, tmp_path / "killed.npz").contribution(number, weights)
+        first = AveragedActor(settings, 1, 2, tmp_path / "killed.npz").contribution(number, weights)
+        again = AveragedActor(settings, 1, 2, tmp_path / "killed.npz").contribution(number, weights)
         for part in (first, again):
             np.testing.assert_array_equal(part.vector, whole.vector)
             assert (part.samples, part.loss) == (whole.samples, whole.loss)
@@ -100,7 +100,7 @@ def test_an_actor_that_is_killed_at_any_moment_contributes_the_same_numbers(tmp_
 def test_a_full_disk_and_a_round_that_was_lost_are_told_and_stop_no_actor(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own, weights = Own(TINY, 0, 1, tmp_path / "actor.0.npz"), Training(TINY).weights.get_flat()
+    own, weights = AveragedActor(TINY, 0, 1, tmp_path / "actor.0.npz"), Training(TINY).weights.get_flat()
     (tmp_path / ".actor.0.npz").mkdir()  # in the way of what is to be written
     own.contribution(1, weights)
     assert "not written: " in capsys.readouterr().err
@@ -110,25 +110,25 @@ def test_a_full_disk_and_a_round_that_was_lost_are_told_and_stop_no_actor(
 
 def test_two_actors_of_one_run_do_not_play_alike(tmp_path: Path) -> None:
     weights = Training(TINY).weights.get_flat()
-    one, other = (Own(TINY, rank, 2, tmp_path / f"{rank}.npz") for rank in range(2))
+    one, other = (AveragedActor(TINY, rank, 2, tmp_path / f"{rank}.npz") for rank in range(2))
     for number in (1, 2):
         vectors = [each.contribution(number, weights).vector for each in (one, other)]
     assert not np.array_equal(vectors[0], vectors[1])
 
 
 def test_an_actor_does_not_go_on_from_what_is_no_state_of_its_own(tmp_path: Path) -> None:
-    Own(TINY, 0, 1, tmp_path / "actor.0.npz").contribution(1, Training(TINY).weights.get_flat())
+    AveragedActor(TINY, 0, 1, tmp_path / "actor.0.npz").contribution(1, Training(TINY).weights.get_flat())
     bigger = Settings(scheme="average", memory=51)
     with pytest.raises(UnusableWeights, match=r"actor\.0\.npz"):
-        Own(bigger, 0, 1, tmp_path / "actor.0.npz")
+        AveragedActor(bigger, 0, 1, tmp_path / "actor.0.npz")
     (tmp_path / "actor.0.npz").write_text("state")
     with pytest.raises(UnusableWeights, match="holds no weights that this workload has saved"):
-        Own(TINY, 0, 1, tmp_path / "actor.0.npz")
+        AveragedActor(TINY, 0, 1, tmp_path / "actor.0.npz")
 
 
 def test_a_round_in_which_an_actor_only_began_a_game_anew_goes_on(tmp_path: Path) -> None:
     settings = Settings(scheme="average", games=1, play=1, plays=1)
-    own, weights = Own(settings, 0, 1, tmp_path / "actor.0.npz"), Training(settings).weights.get_flat()
+    own, weights = AveragedActor(settings, 0, 1, tmp_path / "actor.0.npz"), Training(settings).weights.get_flat()
     samples: list[int] = []
     for number in range(1, 101):
         present = Round(number, weights.size)

@@ -20,7 +20,7 @@ from workloads.common.rounds import Contribution
 from workloads.common.upkeep import told_if_not_written
 from workloads.common.weights import Vector
 
-__all__ = ["Own"]
+__all__ = ["AveragedActor"]
 
 
 class Done(msgspec.Struct, kw_only=True):
@@ -31,7 +31,7 @@ class Done(msgspec.Struct, kw_only=True):
     loss: float = 0.0
 
 
-class Own:
+class AveragedActor:
     """What actor `rank` of `actors` learns with by itself; it is kept in the file `path`, and goes on from there."""
 
     def __init__(self, settings: Settings, rank: int, actors: int, path: Path) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from gpusched.channel import Actor, ChannelError, Learner, LearnerGone
 from tests.patience import PATIENCE_S, until
 from workloads.snake.algorithm import Played
-from workloads.snake.central import Ask, Central, Judgement, Trajectory, ask_from
+from workloads.snake.central_inference import Ask, Central, Judgement, Trajectory, ask_from
 from workloads.snake.player import play_as_told
 from workloads.snake.rollout import Floats, Rollout, empty_rollout
 from workloads.snake.rules import CELLS, HEAD, MOVES, SIDE, START, Frames, Hunger
