@@ -11,7 +11,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from bench.rows import not_quickly
 from bench.section import Goal, Section
 
 __all__ = ["BUSY", "beside_busy_loops", "busy_part", "busy_words"]
@@ -40,7 +39,7 @@ def _ticks() -> Sequence[int]:
 def busy_words(part: float) -> str:
     """Return in words how busy the host is."""
     state = "busy: what is measured now is marked so" if part >= BUSY else "idle"
-    return f"this host is {state} (others take {part:.0%} of its CPU time)"
+    return f"This host is {state} (others take {part:.0%} of its CPU time)."
 
 
 def beside_busy_loops(
@@ -50,7 +49,7 @@ def beside_busy_loops(
 
     `slower`: how many times as long they take then. A quick look leaves them out.
     """
-    chosen = tuple(replace(row, measure=not_quickly(row.measure)) for row in section.rows if row.name in rows)
+    chosen = tuple(row for row in section.rows if row.name in rows)
     part = slower * len(chosen) / len(section.rows)
     return replace(
         section,
@@ -67,9 +66,10 @@ def beside_busy_loops(
 
 @contextmanager
 def _busy_loops() -> Iterator[None]:
-    argv = [sys.executable, "-c", "while True: pass"]
-    loops = [subprocess.Popen(argv) for _ in os.sched_getaffinity(0)]
+    argv = ["setpriv", "--pdeathsig=KILL", sys.executable, "-c", "while True: pass"]  # they end with this process
+    loops = list[subprocess.Popen[bytes]]()
     try:
+        loops.extend(subprocess.Popen(argv) for _ in os.sched_getaffinity(0))
         yield
     finally:
         for loop in loops:

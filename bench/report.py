@@ -118,7 +118,8 @@ def write_page() -> None:
 def _goals(results: Results) -> str:
     lines = ["## What it must show", "", "| what | measured |", "|---|---|"]
     for section in results.sections:
-        lines += [f"| {_plain(goal.text)} | {_plain(verdict(goal, section).words)} |" for goal in section.goals]
+        busy = ", on a busy host" if (section.busy_part or 0.0) >= BUSY else ""
+        lines += [f"| {_plain(goal.text)} | {_plain(verdict(goal, section).words)}{busy} |" for goal in section.goals]
     return "\n".join([*lines, ""])
 
 

@@ -171,8 +171,8 @@ def measure_all(chosen: Sequence[Section], *, quick: bool, write: bool) -> int:
     """
     become_subreaper()
     signal.signal(signal.SIGTERM, _interrupt)
-    print(busy_words(busy_part()).capitalize() + ".", file=sys.stderr)
-    measurings = [Measuring(section, quick=quick) for section in chosen]
+    print(busy_words(busy_part()), file=sys.stderr)
+    measurings = [Measuring(section, quick=quick) for section in chosen if section.quick_takes_s or not quick]
     screen = Screen(lambda: sum(one.left_s() for one in measurings))
     ended, interrupted = [], False
     try:

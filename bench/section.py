@@ -61,7 +61,8 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     """One table. In each of `rounds` every row is measured once, ours beside theirs; `quick_rounds` for a first look.
 
     `about` tells the reader in two or three sentences what is done, and what is not fair about it. `around` is entered
-    before the first measurement and left after the last. `takes_s` and `quick_takes_s` say how long all of it takes.
+    before the first measurement and left after the last. `takes_s` and `quick_takes_s`: how long all of it takes; 0: a
+    quick look leaves it out.
     """
 
     name: str

@@ -43,12 +43,14 @@ def test_it_names_what_is_missing_and_where_to_get_it(tmp_path: Path, monkeypatc
     assert script["missing"]() == [wheel]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # seconds alone, more on a busy machine
 def test_what_is_learnt_with_each_framework_stands_beside_the_cpu() -> None:
     with running_daemon() as daemon:
         ground = Ground(daemon)
         ground.frameworks = ["tensorflow"]
         page = learning(0.02)(ground)
-    assert "launch snake --procs 4 --minutes 0.02 --seed 1`, with the inputs `paths`" in page
+    assert "launch snake --procs 4 --minutes 0.02 --seed 1` (on the CPU: and `--machine=cpu`)" in page
     rows = [[cell.strip() for cell in line.split("|")[1:4]] for line in page.splitlines() if "| tensorflow" in line]
     assert [row[:2] for row in rows] == [["tensorflow", "the GPU"], ["tensorflow", "the CPU"]]
     assert all(row[2].replace(",", "").isdigit() for row in rows)

@@ -1,11 +1,12 @@
 """Learn Snake with one thing changed at a time, three seeds each, and print a table. Takes two hours of an idle host.
 
 Each run has a CPU of its own, for a learner and one actor: as many run side by side as there are CPUs. What is learnt
-is kept in docs/snake-ablation.csv as it comes; a run that is there is not made again.
+is kept in docs/snake-ablation.csv as it comes; a run that is there, of the same code, is not made again.
 """
 
 import argparse
 import csv
+import hashlib
 import json
 import os
 import statistics
@@ -67,8 +68,12 @@ VARIANTS: Final = (
 
 
 class Run(NamedTuple):
-    """One run, and what it reached: steps, the mean of 256 greedy games, and the share of full boards, 0 to 1."""
+    """One run, and what it reached: steps, the mean of 256 greedy games, and the share of full boards, 0 to 1.
 
+    `code`: what was run, as `code_of` has it.
+    """
+
+    code: str
     variant: str
     limit: str
     seed: int
@@ -85,6 +90,15 @@ class Asked(NamedTuple):
     seed: int
 
 
+def code_of(folders: Sequence[str] = ("workloads/snake", "workloads/common", "bench/ablation")) -> str:
+    """Return the beginning of a digest of all that decides how a run learns."""
+    digest = hashlib.sha256()
+    for path in sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py")):
+        if path != Path(__file__):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:8]
+
+
 def kept() -> list[Run]:
     """Return the runs that were made before."""
     if not _KEPT.exists():
@@ -92,8 +106,8 @@ def kept() -> list[Run]:
     with _KEPT.open(newline="", encoding="utf-8") as file:
         lines = list(csv.reader(file))[1:]
     return [
-        Run(name, limit, int(seed), int(steps), float(mean), float(full))
-        for name, limit, seed, steps, mean, full in lines
+        Run(code, variant, limit, int(seed), int(steps), float(mean), float(full))
+        for code, variant, limit, seed, steps, mean, full in lines
     ]
 
 
@@ -117,7 +131,7 @@ def learn(asked: Asked, cpu: int) -> Run:
         if ran.returncode:
             raise RuntimeError(f"{' '.join(argv)}: {ran.stdout}{ran.stderr}")
         found = json.loads(next(home.glob("state/jobs/*/evaluation.json")).read_text())
-    return Run(asked.variant.name, asked.limit, asked.seed, found["steps"], found["mean"], found["full"])
+    return Run(code_of(), asked.variant.name, asked.limit, asked.seed, found["steps"], found["mean"], found["full"])
 
 
 def changed_workload(home: Path, change: str) -> Path:
@@ -164,7 +178,7 @@ def table(runs: Iterable[Run]) -> str:
     for run in runs:
         rows.setdefault((run.limit, run.variant), []).append(run)
     order = [variant.name for variant in VARIANTS]
-    chosen = sorted(rows, key=lambda row: (row[0], order.index(row[1])))
+    chosen = sorted((row for row in rows if row[1] in order), key=lambda row: (row[0], order.index(row[1])))
     head = "| changed | limit | steps, million | greedy mean of 97 | of each seed | full boards |"
     return "\n".join((head, "|---|---|--:|--:|---|---|", *(_line(*row, rows[row]) for row in chosen)))
 
@@ -188,17 +202,24 @@ def main() -> int:
     minutes = f"--minutes {typed.minutes:g}"
     if not typed.table:
         done = learn_all(_left([Asked(variant, minutes, seed) for variant in VARIANTS for seed in seeds]))
-        base = [run.steps for run in kept() if (run.variant, run.limit) == (VARIANTS[0].name, minutes)]
+        base = [run.steps for run in _of_this_code() if (run.variant, run.limit) == (VARIANTS[0].name, minutes)]
+        if not base:
+            sys.exit("no run without a change succeeded: there is no number of steps to compare with")
         steps = f"--steps {int(statistics.median(base))}"
         slower = [variant for variant in VARIANTS if variant.other_speed]
         done &= learn_all(_left([Asked(variant, steps, seed) for variant in slower for seed in seeds]))
-    print(table(kept()))
+    print(table(_of_this_code()))
     return 0 if done else 1
+
+
+def _of_this_code() -> list[Run]:
+    code = code_of()
+    return [run for run in kept() if run.code == code]
 
 
 def _left(asked: Sequence[Asked]) -> list[Asked]:
     """Return the runs that were not made before."""
-    there = {(run.variant, run.limit, run.seed) for run in kept()}
+    there = {(run.variant, run.limit, run.seed) for run in _of_this_code()}
     return [one for one in asked if (one.variant.name, one.limit, one.seed) not in there]
 
 

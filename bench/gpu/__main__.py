@@ -28,6 +28,11 @@ _ABOUT: Final = """\
 `scripts/verify-gpu` does all of this. It needs no network, only a Python that has PyTorch, JAX, CuPy or TensorFlow,
 and changes no setting of the GPU.
 """
+_ABOUT_LEARNING: Final = """\
+# Learnt on a real GPU, and beside it on the CPU
+
+`scripts/verify-gpu --learn MINUTES`
+"""
 
 
 def main() -> int:
@@ -36,23 +41,28 @@ def main() -> int:
     parser.add_argument("file", nargs="?", type=Path, help="where the page goes")
     parser.add_argument("--learn", type=float, metavar="MINUTES", help="only learn Snake, beside the CPU")
     typed = parser.parse_args()
-    page = typed.file or (Path("/dev/stdout") if typed.learn else _PAGE)
+    page = typed.file or (None if typed.learn else _PAGE)
     parts = [(f"Snake for {typed.learn:g} minutes", learning(typed.learn))] if typed.learn else PARTS
+    about = _ABOUT_LEARNING if typed.learn else _ABOUT
     wrong = 0
     with ground() as here:
         if not here.frameworks:
             print(f"None of {', '.join(FRAMEWORKS)} can be imported by {sys.executable}", file=sys.stderr)
             return 1
-        written = [_ABOUT, _place(here)]
+        written = [about, _place(here)]
         for title, part in parts:
             began = time.monotonic()
-            print(f"{title} ...", flush=True)
+            print(f"{title} ...", file=sys.stderr, flush=True)
             text, ok = _tried(part, here)
             wrong += not ok
-            print(f"{title}: {'well' if ok else 'WRONG'}, {time.monotonic() - began:.0f} s", flush=True)
+            taken = time.monotonic() - began
+            print(f"{title}: {'well' if ok else 'WRONG'}, {taken:.0f} s", file=sys.stderr, flush=True)
             written.append(f"## {title}\n\n{text}")
-            page.write_text("\n".join(written))
-    print(f"{page}: {len(parts) - wrong} of {len(parts)} parts are well")
+            if page is not None:
+                page.write_text("\n".join(written))
+    if page is None:
+        print("\n".join(written))
+    print(f"{page or 'above'}: {len(parts) - wrong} of {len(parts)} parts are well", file=sys.stderr)
     return min(wrong, 1)
 
 
@@ -60,11 +70,11 @@ def _tried(part: Part, here: Ground) -> tuple[str, bool]:
     try:
         return part(here), True
     except Wrong as wrong:
-        print(wrong, flush=True)
+        print(wrong, file=sys.stderr, flush=True)
         return f"**Wrong:** {wrong}\n", False
     except (Exception, SystemExit):  # noqa: BLE001 (the other parts go on)
         told = traceback.format_exc()
-        print(told, flush=True)
+        print(told, file=sys.stderr, flush=True)
         return f"**Broken:**\n\n```\n{told}```\n", False
 
 

@@ -140,9 +140,8 @@ _LEARNT: Final = ("backend", "on", "steps a second", "greedy mean of 256 games",
 
 
 def _how_learnt(minutes: str) -> str:
-    return (
-        f"`KERAS_BACKEND=… gpusched launch snake --procs 4 --minutes {minutes} --seed 1`, with the inputs `paths`:\n\n"
-    )
+    command = f"`KERAS_BACKEND=… gpusched launch snake --procs 4 --minutes {minutes} --seed 1`"
+    return f"{command} (on the CPU: and `--machine=cpu`), with the inputs `paths`:\n\n"
 
 
 def _backends(ground: Ground) -> list[str]:
@@ -153,7 +152,7 @@ def _learnt(ground: Ground, backend: str, minutes: str, *where: str) -> tuple[st
     """Return a row of what a launch learns in so many minutes. Raises Wrong if it fails."""
     words = ("launch", "-d", "--json", "snake", "--procs", "4", "--minutes", minutes, "--seed", "1", *where)
     job_id = json.loads(ground.gpusched(*words, KERAS_BACKEND=backend).stdout)["id"]
-    if ground.gpusched("wait", job_id, patience_s=120 + 60 * float(minutes)).returncode:
+    if ground.gpusched("wait", job_id, patience_s=300 + 60 * float(minutes)).returncode:
         shown = ground.gpusched("ps", job_id).stdout + ground.gpusched("logs", job_id).stdout[-3000:]
         raise Wrong(f"snake with KERAS_BACKEND={backend}:\n\n{block(shown)}")
     job = ground.job(job_id)

@@ -1,7 +1,7 @@
-"""Snake learnt by one process on one core, as well as one can: `python -m bench.peers.alone SECONDS [GAMES]`.
+"""Snake learnt by one process on one core, as well as one can: `python -m bench.peers.alone SECONDS GAMES`.
 
 Games and observations are loops that Numba compiles; network and learning are JAX's. The network, its inputs (`paths`),
-the algorithm and all its numbers are those of `gpusched launch snake`; nothing travels, and nothing waits.
+the algorithm and its numbers are those of `gpusched launch snake`; nothing travels, and nothing waits.
 """
 
 import json
@@ -12,47 +12,26 @@ from collections import deque
 from itertools import pairwise
 from typing import Any, Final
 
-_ONE_THREAD: Final = {
-    "OMP_NUM_THREADS": "1",
-    "NUMBA_NUM_THREADS": "1",
-    "JAX_PLATFORMS": "cpu",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
-}
-os.environ.update(_ONE_THREAD)
+import numpy as np
 
-import numpy as np  # noqa: E402 (threads are counted when it is imported)
+from bench.peers.alone_numba import LAYOUT, MOVE_OF, compiled, read
+from bench.peers.snake_numba import NumbaSnake
+from workloads.snake.rules import CELLS, MOVES
 
-from bench.peers.alone_numba import LAYOUT, MOVE_OF, compiled  # noqa: E402
-from bench.peers.curve import Point, figures  # noqa: E402
-from bench.peers.snake_numba import NumbaSnake  # noqa: E402
-from workloads.snake.rules import CELLS, FRUIT, MOVES, WALL  # noqa: E402
+__all__ = ["CLIP", "DISCOUNT", "ENTROPY", "LAST_ENTROPY", "MINIBATCH", "RATE", "STEPS", "TRACE", "advantages"]
 
-__all__ = ["read"]
-
-_STEPS: Final = 32
-_MINIBATCH: Final = 1024
-_DISCOUNT: Final = 0.995
-_SCALE: Final = (1 - _DISCOUNT) / 0.03
-_TRACE: Final = 0.95
-_CLIP: Final = 0.2
-_RATE: Final = 0.001
-_ENTROPY: Final = 0.01
-_LAST_ENTROPY: Final = 0.05
+STEPS: Final = 32
+MINIBATCH: Final = 1024
+DISCOUNT: Final = 0.995
+TRACE: Final = 0.95
+CLIP: Final = 0.2
+RATE: Final = 0.001
+ENTROPY: Final = 0.01
+LAST_ENTROPY: Final = 0.05
+_SCALE: Final = (1 - DISCOUNT) / 0.03
 _UNITS: Final = (128, 128)
 _MEAN_OVER: Final = 1000
-
-
-def read(seen: Any, np: Any) -> Any:
-    """Return what the network reads of observations uint8 [n, 127]: [n, 284], see inputs.Paths. `np`: or JAX's."""
-    board, counts, moves = (seen[:, part] for part in LAYOUT.parts)
-    places = board.reshape(-1, LAYOUT.side, LAYOUT.side)
-    middle = LAYOUT.side // 2
-    tail = np.where((board > 0) & (board < WALL), 0.5 + board / 40, 0.0)
-    walls = np.concatenate([places[:, :, middle], places[:, middle, :]], axis=1) == WALL
-    counts, reached = counts.astype("float32"), (moves & 127).astype("float32")
-    enough = (reached > 0) & (reached >= counts[:, :1])
-    parts = [board == FRUIT, tail, walls, counts / 50, np.maximum(counts - 50, 0) / 25, reached == 0, reached / 50]
-    return np.concatenate([part.astype("float32") for part in (*parts, enough, moves >= 128)], axis=1)  # noqa: PLR2004
+_USUAL_RUN_S: Final = 3600.0
 
 
 class _Network:
@@ -86,7 +65,7 @@ class _Network:
             logs = jax.nn.log_softmax(logits)
             now = jnp.take_along_axis(logs, batch["moves"][:, None], axis=1)[:, 0]
             ratio = jnp.exp(now - batch["then"])
-            gain = jnp.minimum(ratio * batch["advantage"], jnp.clip(ratio, 1 - _CLIP, 1 + _CLIP) * batch["advantage"])
+            gain = jnp.minimum(ratio * batch["advantage"], jnp.clip(ratio, 1 - CLIP, 1 + CLIP) * batch["advantage"])
             random = entropy * (jnp.exp(logs) * logs).sum(axis=1)
             return (random - gain + 0.5 * (values - batch["worth"]) ** 2).mean()
 
@@ -123,8 +102,8 @@ class Alone:
     def __init__(self, games: int, seed: int) -> None:
         self._observe, self._turn = compiled()
         self._random, self._network, self._snakes = np.random.default_rng(seed), _Network(seed), NumbaSnake(games)
-        self._seen = np.empty((_STEPS + 1, games, LAYOUT.size), np.uint8)
-        self._images = np.empty((_MINIBATCH, LAYOUT.size), np.uint8)
+        self._seen = np.empty((STEPS + 1, games, LAYOUT.size), np.uint8)
+        self._images = np.empty((MINIBATCH, LAYOUT.size), np.uint8)
         self._look(0)
         self._judged = self._network.judge(self._seen[0])
         self.scores: deque[int] = deque(maxlen=_MEAN_OVER)
@@ -135,10 +114,10 @@ class Alone:
     def go_on(self, done: float) -> int:
         """Play and learn from one rollout, when that part of the run is `done`; return how many steps those were."""
         games = len(self._snakes.frames)
-        moves, then, rewards = (np.empty((_STEPS, games), kind) for kind in (np.int64, np.float32, np.float32))
-        ended, values = np.empty((_STEPS, games), np.bool_), np.empty((_STEPS + 1, games), np.float32)
+        moves, then, rewards = (np.empty((STEPS, games), kind) for kind in (np.int64, np.float32, np.float32))
+        ended, values = np.empty((STEPS, games), np.bool_), np.empty((STEPS + 1, games), np.float32)
         values[0] = self._judged[1]
-        for step in range(_STEPS):
+        for step in range(STEPS):
             logits = self._judged[0]
             moves[step] = (logits + self._random.gumbel(size=logits.shape)).argmax(axis=1)
             highest = logits.max(axis=1)
@@ -149,41 +128,43 @@ class Alone:
             self._look(step + 1)
             self._judged = self._network.judge(self._seen[step + 1])
             values[step + 1] = self._judged[1]
-        self._learn(moves.ravel(), then.ravel(), _advantages(rewards * np.float32(_SCALE), ended, values), values, done)
-        self._seen[0] = self._seen[_STEPS]
-        return _STEPS * games
+        self._learn(moves.ravel(), then.ravel(), advantages(rewards * np.float32(_SCALE), ended, values), values, done)
+        self._seen[0] = self._seen[STEPS]
+        return STEPS * games
 
     def _learn(self, moves: Any, then: Any, advantage: Any, values: Any, done: float) -> None:
         worth = (advantage + values[:-1]).ravel()
         advantage = ((advantage - advantage.mean()) / (advantage.std() + 1e-6)).ravel()
-        order, seen = self._random.permutation(len(moves)), self._seen[:_STEPS].reshape(-1, LAYOUT.size)
-        for at in range(0, len(order) - _MINIBATCH + 1, _MINIBATCH):
-            mine = order[at : at + _MINIBATCH]
-            symmetries = self._random.integers(len(MOVE_OF), size=_MINIBATCH)
+        order, seen = self._random.permutation(len(moves)), self._seen[:STEPS].reshape(-1, LAYOUT.size)
+        for at in range(0, len(order) - MINIBATCH + 1, MINIBATCH):
+            mine = order[at : at + MINIBATCH]
+            symmetries = self._random.integers(len(MOVE_OF), size=MINIBATCH)
             self._turn(seen, mine, symmetries, self._images)
             batch = {"seen": self._images, "moves": MOVE_OF[symmetries, moves[mine]].astype(np.int32)}
             batch |= {"then": then[mine], "advantage": advantage[mine], "worth": worth[mine]}
-            self._network.learn(batch, _RATE * (1 - done), _ENTROPY * (1 - (1 - _LAST_ENTROPY) * done))
+            self._network.learn(batch, RATE * (1 - done), ENTROPY * (1 - (1 - LAST_ENTROPY) * done))
 
 
-def _advantages(rewards: Any, ended: Any, values: Any) -> Any:
+def advantages(rewards: Any, ended: Any, values: Any) -> Any:
     """Generalised advantage estimation, as in workloads/snake/a2c.py."""
-    goes_on = _DISCOUNT * ~ended
+    goes_on = DISCOUNT * ~ended
     surprise = rewards + goes_on * values[1:] - values[:-1]
     result, after = np.empty_like(surprise), np.zeros_like(surprise[0])
     for step in reversed(range(len(rewards))):
-        after = surprise[step] + goes_on[step] * _TRACE * after
+        after = surprise[step] + goes_on[step] * TRACE * after
         result[step] = after
     return result.astype(np.float32)
 
 
 def main(seconds: float, games: int) -> None:
-    """Learn for so long, and print steps a second and the score at the end. The time counts from the first call on."""
+    """Learn for so long, and print steps a second and the score at the end. The time counts from the imports on."""
+    from bench.peers.curve import Point, figures
+
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     began = time.perf_counter()
     alone, steps, curve = Alone(games, 0), 0, list[Point]()
     while (taken := time.perf_counter() - began) < seconds:
-        steps += alone.go_on(taken / seconds)
+        steps += alone.go_on(taken / _USUAL_RUN_S)
         score = sum(alone.scores) / len(alone.scores) if alone.scores else None
         curve.append(Point(time.perf_counter() - began, steps, score))
     print(json.dumps(figures(curve, seconds)))
@@ -191,6 +172,6 @@ def main(seconds: float, games: int) -> None:
 
 if __name__ == "__main__":
     try:
-        main(float(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1024)  # noqa: PLR2004
+        main(float(sys.argv[1]), int(sys.argv[2]))
     except ImportError as error:
         print(json.dumps({"missing": str(error)}))

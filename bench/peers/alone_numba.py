@@ -11,7 +11,7 @@ import numpy as np
 from workloads.snake.rules import CELLS, FRUIT, HEAD, MOVES, SIDE, WALL
 from workloads.snake.symmetry import SYMMETRIES, Layout, turned_each
 
-__all__ = ["LAYOUT", "MOVE_OF", "compiled", "plain"]
+__all__ = ["LAYOUT", "MOVE_OF", "compiled", "plain", "read"]
 
 _AROUND: Final = SIDE + 1
 _MIDDLE: Final = _AROUND // 2
@@ -115,3 +115,16 @@ def compiled() -> tuple[Any, Any]:
     import numba
 
     return plain(numba.njit)
+
+
+def read(seen: Any, np: Any) -> Any:
+    """Return what the network reads of observations uint8 [n, 127]: [n, 284], see inputs.Paths. `np`: or JAX's."""
+    board, counts, moves = (seen[:, part] for part in LAYOUT.parts)
+    places = board.reshape(-1, LAYOUT.side, LAYOUT.side)
+    middle = LAYOUT.side // 2
+    tail = np.where((board > 0) & (board < WALL), 0.5 + board / 40, 0.0)
+    walls = np.concatenate([places[:, :, middle], places[:, middle, :]], axis=1) == WALL
+    counts, reached = counts.astype("float32"), (moves & 127).astype("float32")
+    enough = (reached > 0) & (reached >= counts[:, :1])
+    parts = [board == FRUIT, tail, walls, counts / 50, np.maximum(counts - 50, 0) / 25, reached == 0, reached / 50]
+    return np.concatenate([part.astype("float32") for part in (*parts, enough, moves >= 128)], axis=1)  # noqa: PLR2004

@@ -1,4 +1,7 @@
-"""Ours: `gpusched launch snake` as it is typed, for so long. `python -m bench.peers.whole SECONDS WORDS...`."""
+"""Ours: `gpusched launch snake` as it is typed, for so long. `python -m bench.peers.whole SECONDS WORDS...`.
+
+Of the words `--cpus N` is the bench's own: all processes keep to the first N CPUs.
+"""
 
 import json
 import os
@@ -57,5 +60,14 @@ def _curve(home: Path, began: float) -> Sequence[Point]:
     return [Point(one.time - began, one.step, one.score) for one in told if one.step is not None]
 
 
+def _keep_to_cpus(words: list[str]) -> list[str]:
+    """Keep to so many CPUs if `words` ask for that; return the others."""
+    if "--cpus" not in words:
+        return words
+    at = words.index("--cpus")
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(words[at + 1])])
+    return [*words[:at], *words[at + 2 :]]
+
+
 if __name__ == "__main__":
-    main(float(sys.argv[1]), sys.argv[2:])
+    main(float(sys.argv[1]), _keep_to_cpus(sys.argv[2:]))

@@ -89,10 +89,17 @@ def _with_memory(role: RoleRequest, text: str, option: str) -> RoleRequest:
     if role.devices is not None:
         problem = f"{option}: {role.name} has whole devices, and all that can be planned of them"
         raise UsageError(problem, "leave it out, or choose devices with --gpus")
-    # A share of 0: the amount alone counts, and the role is still one that takes what is left over.
-    share = None if role.memory is None or role.memory.share is None else 0
     least, first = memory_asked(text, option)
-    return replace(role, memory=Memory(min_mib=least, share=share, first_mib=first))
+    return with_least(role, least, first)
+
+
+def with_least(role: RoleRequest, least_mib: int, first_mib: int | None = None) -> RoleRequest:
+    """Return a role that asks for another least amount, in the place of its minimum and share; see Memory.
+
+    A share of 0: the amount alone counts, and the role is still one that takes what is left over.
+    """
+    share = None if role.memory is None or role.memory.share is None else 0
+    return replace(role, memory=Memory(min_mib=least_mib, share=share, first_mib=first_mib))
 
 
 def _procs(text: str, least: int) -> int:

@@ -61,12 +61,12 @@ def _parts(why: Why, now: float) -> Iterator[tuple[str, str]]:
 def _expected(why: Why, now: float) -> str:
     """Return `in 40m00s; 80 % between 10m00s and 2h00m`."""
     if not why.starts:
-        return "not predicted: too many jobs are before it, or the host is too busy to play them on"
+        return "not predicted: too many jobs are before it, or to play them on takes too long"
     middle = why.start()
     if middle is None:
         return "not known: it waits for what is no job of this queue"
     if len(why.starts) < _ENOUGH:
-        return f"in about {_span(middle, now)}, roughly: the host is too busy to find out more"
+        return f"in about {_span(middle, now)}, roughly: to find out more takes too long"
     early, late = why.start(0.1), why.start(0.9)
     until = "never" if late is None else _span(late, now)
     if early is None or _span(early, now) == until:

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from gpusched.errors import UsageError
 from gpusched.model.job import CommandRequest, Submission
 from gpusched.model.plan import RoleRequest
-from gpusched.model.workload import Memory
 from gpusched.planner import counted_role
 from gpusched.planner.feasibility import with_count
+from gpusched.planner.request import with_least
 from gpusched.units import FRACTION_ONE
 
 __all__ = ["alternatives"]
@@ -76,7 +76,7 @@ def _less_memory(asked: Submission, starts: Starts) -> Answer[str | None]:
         return None
 
     def as_much(steps: int) -> bool:
-        less = replace(role, memory=Memory(min_mib=steps * _STEP_MIB))
+        less = with_least(role, steps * _STEP_MIB)
         roles = tuple(less if one.name == role.name else one for one in request.roles)
         return starts(replace(asked, request=replace(request, roles=roles)))
 

@@ -21,7 +21,7 @@ PRIOR: Final[RunTimes] = (60.0, 600.0, 3600.0, 14_400.0, 43_200.0)
 """What is expected where little has ended yet: from a minute to half a day."""
 
 _ARRAY: Final = "array "
-_MEMBER: Final = "member = "
+_SAME: Final = "= "
 _NUMBER: Final = re.compile(r"\.\d+$")
 """What a name has behind it while another job of that name lives."""
 
@@ -50,8 +50,9 @@ class RunTimesSeen:
 
     def add(self, kinds: Sequence[str], seconds: float) -> None:
         """Note that a job of these kinds (see `kinds_of`) ran for so long."""
+        member = any(kind.startswith(_ARRAY) for kind in kinds)
         for kind in kinds:
-            held = self._holds(kind)
+            held = self._of_members if member and kind.startswith(_SAME) else self._by_kind
             same = held.pop(kind, None) or deque(maxlen=_KEPT)
             same.append(seconds)
             held[kind] = same  # the latest kinds stand last
@@ -63,9 +64,6 @@ class RunTimesSeen:
             self._all.remove(earlier[0])
         self._all.append((one, seconds))
 
-    def _holds(self, kind: str) -> dict[str, deque[float]]:
-        return self._of_members if kind.startswith(_MEMBER) else self._by_kind
-
     def expected(self, kinds: Sequence[str], limit_s: float | None = None) -> RunTimes:
         """Return how long a job of these kinds may run, the finest first; none exceeds its time limit.
 
@@ -74,7 +72,7 @@ class RunTimesSeen:
         """
         found: list[float] = []
         for kind in kinds:
-            same = self._holds(kind).get(kind, ())
+            same = *self._of_members.get(kind, ()), *self._by_kind.get(kind, ())
             found += same if len(same) >= _ENOUGH else 3 * [*same]
             if len(same) >= _ENOUGH:
                 break
@@ -91,12 +89,12 @@ def kinds_of(submission: Submission, array: str | None = None) -> tuple[str, ...
     argv = submission.typed
     name = submission.workload.name
     named = (f"name {_NUMBER.sub('', submission.name)}",) if submission.name else ()
-    members, equal = ((f"{_ARRAY}{array}",), _MEMBER) if array else ((), "= ")
+    members = (f"{_ARRAY}{array}",) if array else ()
     if argv:
         program = argv[: 3 if len(argv) > 1 and argv[1].startswith("-") else 2]
-        return f"{equal}{submission.cwd} {argv!r}", *members, f"program {program!r}", *named
+        return f"{_SAME}{submission.cwd} {argv!r}", *members, f"program {program!r}", *named
     counts = [(role.name, role.count) for role in submission.request.roles] if submission.request else []
-    same = f"{equal}{name} {submission.options!r}"
+    same = f"{_SAME}{name} {submission.options!r}"
     return f"{same} {counts!r}", same, *members, f"workload {name}", *named
 
 

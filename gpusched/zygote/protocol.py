@@ -138,6 +138,6 @@ def _is_same(program: str, interpreter: str) -> bool:
     if one == other:
         return True
     try:
-        return one.parent == other.parent and one.samefile(other)
+        return one.parent.resolve() == other.parent.resolve() and one.samefile(other)
     except OSError:
         return False

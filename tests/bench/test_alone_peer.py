@@ -3,9 +3,11 @@
 import numpy as np
 from keras import ops
 
-from bench.peers.alone import read
-from bench.peers.alone_numba import LAYOUT, MOVE_OF, plain
+from bench.peers import alone
+from bench.peers.alone_numba import LAYOUT, MOVE_OF, plain, read
+from workloads.snake import a2c
 from workloads.snake.inputs import AroundAndPaths, Paths
+from workloads.snake.settings import Settings
 from workloads.snake.symmetry import turned_each
 from workloads.snake.vector import VectorSnake
 
@@ -60,3 +62,15 @@ def test_it_turns_boards_as_the_product_does() -> None:
     product, of_moves = turned_each(seen[order], moves[order], symmetries, LAYOUT)
     np.testing.assert_array_equal(images, product)
     np.testing.assert_array_equal(MOVE_OF[symmetries, moves[order]], of_moves)
+
+
+def test_its_numbers_and_its_advantages_are_the_products() -> None:
+    usual = Settings()
+    assert (usual.discount, usual.learning_rate, usual.entropy) == (alone.DISCOUNT, alone.RATE, alone.ENTROPY)
+    assert (usual.steps_of_rollout, a2c._MINIBATCH["small"]) == (alone.STEPS, alone.MINIBATCH)
+    assert (alone.TRACE, alone.CLIP, alone.LAST_ENTROPY) == (a2c._TRACE, a2c._CLIP, a2c._LAST_ENTROPY)
+    random = np.random.default_rng(0)
+    rewards, values = random.random((5, 3), np.float32), random.random((6, 3), np.float32)
+    ended = random.random((5, 3)) < 0.3
+    product = a2c.advantages(rewards, ended, values, usual.discount)
+    np.testing.assert_allclose(alone.advantages(rewards, ended, values), product, rtol=1e-5)

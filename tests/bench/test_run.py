@@ -164,8 +164,8 @@ def test_a_section_on_a_busy_host_has_a_loop_for_each_cpu_as_long_as_it_is_measu
 
 def test_it_is_told_how_busy_the_host_is() -> None:
     assert 0 <= busy_part(0.1) <= 1
-    assert busy_words(0.02) == "this host is idle (others take 2% of its CPU time)"
-    assert busy_words(0.5).startswith("this host is busy: what is measured now is marked so (others take 50%")
+    assert busy_words(0.02) == "This host is idle (others take 2% of its CPU time)."
+    assert busy_words(0.5).startswith("This host is busy: what is measured now is marked so (others take 50%")
 
 
 def test_an_unknown_section_is_told() -> None:

@@ -160,10 +160,13 @@ def test_members_of_a_python_command_are_forked_from_what_is_preloaded(command: 
     assert (tmp_path / "state" / "jobs" / "run-1" / "logs" / "zygote.log").read_text().count("imported by") == 1
 
 
-def test_the_python_of_a_preload_may_be_named_from_where_the_command_is_typed(command: Command, tmp_path: Path) -> None:
+@pytest.mark.parametrize("python", ["bin/python", "./lib/../bin/python"])
+def test_the_python_of_a_preload_may_be_named_from_where_the_command_is_typed(
+    command: Command, tmp_path: Path, python: str
+) -> None:
     script = tmp_path / "member.py"
     script.write_text("import sys\nprint('json' in sys.modules, sys.argv[1:])")
-    words = ("--num-gpus", "0", "--param", "lr=1,2", "--preload", "json", "--", "bin/python", str(script), "{lr}")
+    words = ("--num-gpus", "0", "--param", "lr=1,2", "--preload", "json", "--", python, str(script), "{lr}")
     assert command.run("sweep", *words, cwd=Path(sys.prefix)).returncode == 0
     lines = [line for line in command.run("logs", "run-1").stdout.splitlines() if "---" not in line]
     assert lines == [f"[{number}] | True ['{number + 1}']" for number in range(2)]

@@ -49,8 +49,15 @@ def test_a_long_sweep_of_different_members_leaves_known_what_other_commands_took
     for number in range(6000):
         found.add(kinds_of(command("python", "sweep.py", str(number)), "run-1"), 1.0)
     assert found.expected(mine) == (7.0,) * 3
-    again = kinds_of(command("python", "sweep.py", "5999"), "run-2")
-    assert found.expected(again)[0] == 1.0
+    assert found.expected(mine[:1]) == (7.0,) * 3
+
+
+def test_a_member_and_the_same_command_alone_know_of_each_other() -> None:
+    same, found = command("python", "sweep.py", "1"), RunTimesSeen()
+    for number, array in enumerate(("run-1", None, "run-2")):
+        found.add(kinds_of(same, array), float(number))
+        found.add(kinds_of(command("python", "sweep.py", "2"), array), 50.0)
+    assert found.expected(kinds_of(same)) == found.expected(kinds_of(same, "run-3")) == (0.0, 1.0, 2.0)
 
 
 def test_the_latest_fifty_of_a_kind_are_kept() -> None:

@@ -77,7 +77,8 @@ def hold_rounds(run: InRounds, channel: Learner) -> None:
             batch = channel.get(_LOOK_UP_EVERY_S)
             if batch is not None:
                 present.add(batch)
-            run.keep(present.waits_for if time.monotonic() - began >= _PATIENCE_S else None)
+            late = not present.whole and time.monotonic() - began >= _PATIENCE_S
+            run.keep(present.waits_for if late else None)
         if present.whole:
             run.take(present)
 

@@ -25,7 +25,7 @@ _TOLD: Final = 0.01
 
 
 class Explored(Steps, frozen=True, kw_only=True):
-    """Steps, and `observations` uint8 [steps + 1, games, k], from which each action was chosen; the last is after all.
+    """Steps, and `observations` uint8 [steps + 1, games, k]: what each action was chosen from, and one after the last.
 
     They are as the network has them: where moves lead is found once for each board.
     """

@@ -59,7 +59,7 @@ def targets(batch: Transitions, online: Floats, target: Floats) -> Floats:
 class QLearning(Algorithm):
     """Teaches `model` from a memory of what was explored; the memory is not saved, and the target network neither.
 
-    Over a run the learning rate falls to 0 in a straight line.
+    Over a run with a limit the learning rate falls to 0 in a straight line.
     """
 
     def __init__(self, model: keras.Model, settings: Settings, random: np.random.Generator) -> None:
@@ -94,7 +94,7 @@ class QLearning(Algorithm):
     def _update(self, minibatches: int) -> None:
         """Take a step on each of some minibatches of transitions, each of these turned or mirrored at random.
 
-        Their targets are all made before the first step, by a network that is that much older at the last.
+        Their targets are all made before the first step, so that those of the last step are some steps old.
         """
         batch = self._memory.draw(minibatches * _MINIBATCH, self._random)
         symmetries = self._random.integers(SYMMETRIES, size=len(batch.actions))

@@ -30,7 +30,7 @@ _USUAL_RUN_S: Final = 3600.0
 _LAST_PART: Final = 0.9
 """Without a limit, or near a target, it goes on learning as in the last tenth of an hour."""
 _GAMES_TO_DRAW_FROM: Final = 5
-"""Few, because a run that is stopped has only seconds left."""
+"""Few, because a run that is stopped has only seconds left; an evaluation draws the median of its games instead."""
 
 
 class Training(Run[Counts]):
@@ -101,7 +101,7 @@ class Training(Run[Counts]):
         """Save and report for the last time; leave pictures. Raises OSError if something cannot be written."""
         self._save()
         self._report()
-        self.record.tell("drawing the curve", self.counts.steps)
+        self.record.tell("drawing the curve and a game", self.counts.steps)
         try:
             self._draw()
         except ImportError as error:
@@ -129,9 +129,8 @@ class Training(Run[Counts]):
     def _draw(self) -> None:
         title = f"Snake, {self.counts.network} network, inputs {self.counts.inputs}, {_NAMES[self.counts.algo]}"
         save_curve(read_rows(self._run_dir / "scores.csv"), self._run_dir / "learning_curve.png", title)
-        if self.stop_asked:  # else an evaluation follows, and draws the median of its games
-            _, median_game = greedy_games(self.model, _GAMES_TO_DRAW_FROM)
-            save_game(median_game, self._run_dir / "game.gif", self.counts.inputs)
+        _, median_game = greedy_games(self.model, _GAMES_TO_DRAW_FROM)
+        save_game(median_game, self._run_dir / "game.gif", self.counts.inputs)
 
     def evaluate(self) -> None:
         """Play greedy games; leave what they gave, and a picture of the median one. Raises OSError."""

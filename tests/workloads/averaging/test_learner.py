@@ -30,9 +30,16 @@ def test_a_round_that_does_not_end_is_reported_with_whom_it_waits_for(
     monkeypatch.setattr(rounds, "_PATIENCE_S", 0.0)
     after(averaging, contribution(1, 0))
     after(averaging)
+    after(averaging, contribution(1, 0), contribution(1, 1))
     monkeypatch.setattr(rounds, "_PATIENCE_S", 1e9)
     after(averaging)
-    assert notes == ["round 1 waits for actor.1"] * 2 + ["round 1 waits for the first actor", None]
+    first = "waits for the first actor"
+    assert notes == [
+        *["round 1 waits for actor.1"] * 2,
+        f"round 1 {first}",
+        *("round 1 waits for actor.1", None),  # then it is whole, and the next one begins
+        *(f"round 2 {first}", None),
+    ]
 
 
 def test_a_round_begins_when_the_last_actor_has_contributed_from_the_average(tmp_path: Path) -> None:

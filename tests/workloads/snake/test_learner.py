@@ -107,6 +107,8 @@ def experience(steps: int, scores: float | None = None) -> Played:
         ({"minutes": 2}, 30, 10, None, 0.25),
         ({"steps": 400}, 30, 100, None, 0.25),
         ({"target": 40}, 30, 100, 10, 0.25),
+        ({"target": 40}, 30, 100, 39, 0.9),
+        ({"target": 40, "steps": 100}, 30, 99, 39, 0.99),
         ({"minutes": 2, "steps": 400, "target": 40}, 60, 100, 30, 0.75),
         ({"minutes": 2, "steps": 400}, 90, 100, 30, 0.75),
         ({"minutes": 1}, 61, 100, None, 1.0),
