@@ -11,9 +11,9 @@ from rich.table import Table
 from bench.busy import BUSY
 from bench.fresh import ROOT
 from bench.picture import draw
-from bench.queue_trace.page import load as load_queue
 from bench.queue_trace.page import part
 from bench.queue_trace.picture import draw as draw_queue
+from bench.queue_trace.results import load as load_queue
 from bench.results import (
     Place,
     Results,

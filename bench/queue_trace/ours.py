@@ -1,6 +1,8 @@
 """gpusched itself: its planner and its scheduler, called as the daemon calls them."""
 
+import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -8,18 +10,21 @@ from msgspec.structs import replace
 
 from bench.queue_trace.trace import MILLI, Arrival, Task
 from gpusched.errors import DoesNotFit
+from gpusched.execution.plans import is_feasible
 from gpusched.leases.directory import leases_of_plan
 from gpusched.model.device import Device, Inventory
 from gpusched.model.job import CommandRequest, Submission
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Request, RoleRequest
+from gpusched.model.status import JobState
 from gpusched.model.workload import Memory, Role, Workload
 from gpusched.planner import Rules, plan
+from gpusched.planner.capacity import device_capacities
 from gpusched.planner.command import plan_command
 from gpusched.planner.policies import policy_and_growth
-from gpusched.scheduling.forecast import drawn_ends
-from gpusched.scheduling.run_times import PRIOR, RunTimes, RunTimesSeen, kinds_of, left_after
-from gpusched.scheduling.scheduler import MachineSnapshot, Running, Start, schedule
+from gpusched.scheduling.expectations import Expectations
+from gpusched.scheduling.outlook import Outlook, QueueSnapshot
+from gpusched.scheduling.scheduler import MachineSnapshot, Start, schedule
 from gpusched.settings import Settings
 from gpusched.storage.job import Job
 
@@ -43,8 +48,8 @@ def request_of(task: Task) -> CommandRequest:
 
 
 def submission_of(job: Arrival) -> Submission:
-    """Return what is submitted. Jobs of one shape run the same command, unless a job's own earlier runs are known."""
-    argv = (str(job.number),) if job.earlier else ("of a shape", *job.task.shape)
+    """Return what is submitted. Jobs of one shape run the same command, unless commands are told apart."""
+    argv = ("of a shape", *job.task.shape) if job.earlier is None else (str(job.number),)
     workload = replace(_WORKLOAD, roles=(Role(name="command", command=argv),))
     return replace(_NOBODY, workload=workload, command=request_of(job.task), time_limit_s=job.limit_s)
 
@@ -90,58 +95,76 @@ class LaunchPlacement:
 
 
 class Gpusched:
-    """The daemon's decision at every arrival and every end. `spent_s`: the CPU time of each.
+    """The daemon's decision at every arrival and every end, and every `pass_every_s` while a job waits.
 
-    `late_s`: how much later each job started that was once a head than it was expected then, first and at the earliest.
+    `spent_s`: the CPU time of each decision. `late_s`: how much later each job started that was once a head than it was
+    expected then, at the earliest. `beyond_s`: of the heads that were late by more than most_delay, how much later each
+    started than what ran when it became so had left room for it.
     """
 
-    def __init__(self, inventory: Inventory, *, strict: bool = False, most_delay_s: float | None = None) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        *,
+        strict: bool = False,
+        most_delay_s: float | None = None,
+        pass_every_s: float | None = None,
+    ) -> None:
         self._inventory = inventory
-        self._settings = replace(_SETTINGS, strict=strict)
+        self.settings = replace(_SETTINGS, strict=strict)
         if most_delay_s is not None:
-            self._settings = replace(self._settings, most_delay_s=most_delay_s)
+            self.settings = replace(self.settings, most_delay_s=most_delay_s)
+        self._pass_every_s = pass_every_s
+        self._passed = 0.0
         self.late_s: list[float] = []
-        self._seen = RunTimesSeen()
-        self._began: dict[int, tuple[Job, float]] = {}
-        self._kinds: dict[str, tuple[str, ...]] = {}
-        self.waiting: dict[int, Job] = {}
-        self.running: dict[int, tuple[Running, tuple[Lease, ...]]] = {}
+        self.beyond_s: list[float] = []
         self.spent_s: list[float] = []
+        self.live: dict[str, Job] = {}
+        self.waiting: dict[int, Job] = {}
+        self.running: dict[int, tuple[Job, tuple[Lease, ...]]] = {}
+        self._runs_s: dict[int, float] = {}
+        self._ends: dict[int, float] = {}
+        self._bounds: dict[int, float] = {}
+        self.expectations = Expectations(self)
+
+    def ended(self, limit: int, /, *, members: bool = False) -> Sequence[Job]:
+        """Return no jobs: nothing has run before."""
+        del limit, members
+        return ()
 
     def arrive(self, job: Arrival) -> None:
         """Take a job in."""
-        asked = submission_of(job)
-        for run_s in job.earlier:
-            self._seen.add(kinds_of(asked), run_s)
-        self.waiting[job.number] = Job(
-            id=f"run-{job.number}", run_dir=f"/{job.number}", created=job.came, submission=asked
-        )
+        taken = _job(job)
+        for run_s in job.earlier or ():
+            self.note_before(job, run_s)
+        self.waiting[job.number] = self.live[taken.id] = taken
+        self._runs_s[job.number] = job.task.run_s
 
     def end(self, number: int, now: float) -> None:
         """Give free what the job had."""
-        del self.running[number]
-        job, began = self._began.pop(number)
-        self._kinds.pop(job.id, None)
-        if job.submission is not None:
-            self._seen.add(kinds_of(job.submission), now - began)
+        job, _ = self.running.pop(number)
+        del self.live[job.id]
+        self._note_end(job, now)
+        self.expectations.forget(job.id)
 
     def next_start(self) -> float | None:
-        """Return None: it decides when something comes or ends."""
-        return None
+        """Return when the next pass is due if nothing comes or ends before; None where no pass could start anything."""
+        due = self._passed + self._pass_every_s if self._pass_every_s else None
+        return due if self.waiting and self.running else None
 
     def starts(self, now: float) -> list[int]:
         """Return what starts now."""
-        leases = tuple(lease for _, mine in self.running.values() for lease in mine)
-        snapshot = MachineSnapshot(inventory=self._inventory, leases=leases)
-        began = time.process_time()
+        self._note_bounds(now)
+        self._passed, began = now, time.process_time()
+        seen = self.snapshot(now)
         decision = schedule(
-            list(self.waiting.values()),
-            [self._now_running(number, now) for number in self.running],
-            {None: snapshot},
+            seen.waiting,
+            [self.expectations.running(job, now) for job in seen.live],
+            seen.snapshots,
             {},
-            self._settings,
+            self.settings,
             now,
-            expected=self._expected,
+            expected=self.expectations.expected,
         )
         self.spent_s.append(time.process_time() - began)
         for head, expected in decision.promised.items():
@@ -150,29 +173,59 @@ class Gpusched:
             self._start(start, now)
         return [_number(start.id) for start in decision.starts]
 
-    def _expected(self, job: Job) -> RunTimes:
-        if job.submission is None:
-            return PRIOR
-        kinds = self._kinds.get(job.id)
-        if kinds is None:
-            kinds = self._kinds[job.id] = kinds_of(job.submission)
-        return self._seen.expected(kinds, job.submission.time_limit_s)
+    def snapshot(self, now: float) -> QueueSnapshot:
+        """Return what the scheduler sees."""
+        leases = tuple(lease for _, mine in self.running.values() for lease in mine)
+        snapshots: dict[str | None, MachineSnapshot] = {None: MachineSnapshot(inventory=self._inventory, leases=leases)}
+        live = tuple(job for job, _ in self.running.values())
+        return QueueSnapshot(tuple(self.waiting.values()), live, snapshots, {}, now)
 
-    def _now_running(self, number: int, now: float) -> Running:
-        one, _ = self.running[number]
-        job, began = self._began[number]
-        return replace(one, ends=drawn_ends(job.id, left_after(self._expected(job), now - began), now))
+    def outlook(self, number: int, now: float) -> Outlook:
+        """Return what `gpusched why` finds out of a waiting job, however long that takes."""
+        found = Outlook(self.waiting[number], self.snapshot(now), self.expectations, self.settings, math.inf)
+        while not found.step():
+            pass
+        return found
+
+    def note_before(self, job: Arrival, run_s: float) -> None:
+        """Note that such a job ran before, for so long."""
+        self._note_end(replace(_job(job), started=0.0), run_s)
+
+    def _note_end(self, job: Job, now: float) -> None:
+        self.expectations.note_end(replace(job, state=JobState.SUCCEEDED, ended=now))
+
+    def _note_bounds(self, now: float) -> None:
+        """Note of each job that is late by more than most_delay when it has room as what runs now ends."""
+        for number, job in self.waiting.items():
+            late = job.promised is not None and now - job.promised > self.settings.most_delay_s
+            if late and number not in self._bounds and job.submission is not None:
+                self._bounds[number] = self._has_room_at(job.submission, now)
+
+    def _has_room_at(self, asked: Submission, now: float) -> float:
+        left = dict(self.running)
+        moments = [now, *sorted(self._ends[number] for number in left)]
+        for moment in moments:
+            left = {number: held for number, held in left.items() if self._ends[number] > moment}
+            leases = [lease for _, mine in left.values() for lease in mine]
+            free = device_capacities(self._inventory, leases, self.settings.headroom, None)
+            if is_feasible(asked, free, self.settings):
+                return moment
+        raise AssertionError(f"{asked.typed} never fits")
 
     def _start(self, start: Start, now: float) -> None:
-        job = self.waiting.pop(_number(start.id))
+        number = _number(start.id)
+        job = replace(self.waiting.pop(number), state=JobState.RUNNING, started=now)
         if job.promised is not None:
             self.late_s.append(now - job.promised)
-        limit = job.submission.time_limit_s if job.submission else None
-        ends_at = None if limit is None else now + limit
+        if number in self._bounds:
+            self.beyond_s.append(now - self._bounds[number])
         mine = tuple(replace(lease, run_dir=job.run_dir) for lease in leases_of_plan(start.plan, start.id))
-        running = Running(id=job.id, run_dir=job.run_dir, ends_at=ends_at)
-        self.running[_number(job.id)] = running, mine
-        self._began[_number(job.id)] = job, now
+        self.running[number] = job, mine
+        self._ends[number] = now + self._runs_s[number]
+
+
+def _job(job: Arrival) -> Job:
+    return Job(id=f"run-{job.number}", run_dir=f"/{job.number}", created=job.came, submission=submission_of(job))
 
 
 def _number(job: str) -> int:

@@ -89,7 +89,8 @@ class PeerQueue:
     """`fifo`: no job passes another. `greedy`: whatever fits starts. `easy`: whatever does not delay the head starts.
 
     EASY backfill is Lifka 1995's: the head has a reservation by the limits that users typed, and a job passes if it
-    ends before it by its own limit, or has a place beside the head's. `shortest_first` knows the run times.
+    ends before it by its own limit, or has a place beside the head's; `shortest_limit_first` tries those in that order.
+    `shortest_first` knows the run times, and has no head.
     """
 
     def __init__(
@@ -99,9 +100,11 @@ class PeerQueue:
         mode: Literal["fifo", "greedy", "easy"],
         *,
         shortest_first: bool = False,
+        shortest_limit_first: bool = False,
     ) -> None:
         self._free, self._prefer, self._mode = [MILLI] * devices, prefer, mode
         self._key = (lambda one: one.task.run_s) if shortest_first else (lambda one: float(one.number))
+        self._shortest_limit_first = shortest_limit_first
         self._waiting: list[Arrival] = []
         self._running: dict[int, _Running] = {}
 
@@ -122,27 +125,40 @@ class PeerQueue:
 
     def starts(self, now: float) -> list[int]:
         """Return what starts now."""
-        head: Task | None = None
-        by, later, started = now, list[int](), list[int]()
-        for job in self._waiting:
-            mine = place(self._free, job.task, self._prefer)
-            if mine is None and head is None:
-                if self._mode == "fifo":
-                    break
-                if self._mode == "easy":
-                    head, (by, later) = job.task, self._reservation(job.task, now)
-            if mine is not None and head is not None and now + (job.limit_s or 0) > by:
-                mine = self._beside(head, job.task, later)
-            if mine is not None:
+        started = list[int]()
+        while self._waiting and (mine := place(self._free, self._waiting[0].task, self._prefer)) is not None:
+            started.append(self._start(self._waiting.pop(0), mine, now))
+        if self._mode == "easy" and self._waiting:
+            started += self._backfill(now)
+        elif self._mode == "greedy":
+            started += [
                 self._start(job, mine, now)
-                started.append(job.number)
+                for job in self._waiting
+                if (mine := place(self._free, job.task, self._prefer)) is not None
+            ]
         self._waiting = [job for job in self._waiting if job.number not in self._running]
         return started
 
-    def _start(self, job: Arrival, devices: tuple[int, ...], now: float) -> None:
+    def _backfill(self, now: float) -> list[int]:
+        """Start those behind the head that do not delay it."""
+        head, *behind = self._waiting
+        by, later = self._reservation(head.task, now)
+        if self._shortest_limit_first:
+            behind.sort(key=lambda job: job.limit_s or 0.0)
+        started = list[int]()
+        for job in behind:
+            mine = place(self._free, job.task, self._prefer)
+            if mine is not None and now + (job.limit_s or 0) > by:
+                mine = self._beside(head.task, job.task, later)
+            if mine is not None:
+                started.append(self._start(job, mine, now))
+        return started
+
+    def _start(self, job: Arrival, devices: tuple[int, ...], now: float) -> int:
         for i in devices:
             self._free[i] -= job.task.milli
         self._running[job.number] = _Running(now + (job.limit_s or 0), job.task, devices)
+        return job.number
 
     def _reservation(self, task: Task, now: float) -> tuple[float, list[int]]:
         """Return when the task fits by the limits that users typed, and what is free then."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bench.queue_trace.page import Found, Measured
+from bench.queue_trace.results import Found, Measured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,10 +25,12 @@ def draw(found: Found, path: Path) -> None:
         return
     if not found.get("queue"):
         return
-    figure = Figure(figsize=(13, 6), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
-    _draw_waits(left, [row for row in found["queue"] if row.of["devices"] == 8])  # noqa: PLR2004 (the small host)
-    _draw_frontier(right, found.get("frontier", ()))
+    frontier = [row for row in found.get("frontier", ()) if row.of["devices"] == 8]  # noqa: PLR2004 (the small host)
+    figure = Figure(figsize=(13, 6) if frontier else (9, 6), layout="constrained")
+    left, *right = figure.subplots(1, 2 if frontier else 1, squeeze=False, width_ratios=(3, 2) if frontier else None)[0]
+    _draw_waits(left, [row for row in found["queue"] if row.of["devices"] == 8])  # noqa: PLR2004
+    for axes in right:
+        _draw_frontier(axes, frontier)
     figure.savefig(path, dpi=110)
 
 
@@ -38,7 +40,7 @@ def _draw_waits(axes: "Axes", rows: list[Measured]) -> None:
         for row in rows:
             if row.of["queue"] == name:
                 busier = float(row.of["load"]) > 1
-                mean, half = row.figures["mean wait h"]
+                mean, half = row.mean("mean wait h") or 0.0, row.half_width("mean wait h")
                 where = place + (0.2 if busier else -0.2)
                 colour = _OURS if name.startswith("gpusched") else _PEER
                 axes.barh(where, mean, height=0.38, xerr=half, color=colour, alpha=0.55 if busier else 1, capsize=2)
@@ -54,7 +56,7 @@ def _draw_frontier(axes: "Axes", rows: Sequence[Measured]) -> None:
     for people, colour in _COLOURS.items():
         for load, style in ((0.9, "-"), (1.1, "--")):
             points = sorted(
-                (_BOUNDS.index(_days(row)), row.figures["mean wait h"][0])
+                (_BOUNDS.index(_days(row)), row.mean("mean wait h") or 0.0)
                 for row in rows
                 if row.of["load"] == load and str(row.of["queue"]).startswith(f"{people},")
             )
@@ -63,7 +65,7 @@ def _draw_frontier(axes: "Axes", rows: Sequence[Measured]) -> None:
     axes.axvline(_BOUNDS.index(_DEFAULT_DAYS), color="black", linewidth=0.8, linestyle=":")
     axes.set_xticks(range(len(_BOUNDS)), [_bound(days) for days in _BOUNDS], fontsize=8)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("bound on a head's delay, days\n(solid: 90 % load, dashed: 110 %)")
+    axes.set_xlabel("bound on a head's delay on 8 GPUs, days\n(solid: 90 % load, dashed: 110 %)")
     axes.set_ylabel("mean wait, hours")
     if rows:
         axes.legend(fontsize=8, title="people repeat commands")

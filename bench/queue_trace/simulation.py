@@ -30,9 +30,9 @@ class Queue(Protocol):
 def simulate(coming: Sequence[Arrival], queue: Queue, devices: int) -> dict[str, float]:
     """Run the queue until all jobs have ended. Return waits in hours and the use of the devices in %.
 
-    `use %` counts from the moment when a tenth of the jobs has come until the last one comes. `wait N h` are of jobs of
-    2 to 8 whole devices (`large`), of one (`one`), and of parts of one (`share`). `slowdown` is (wait + run) / run,
-    with runs of 10 s at least.
+    `use %` counts from the moment when a tenth of the jobs has come until the last one comes. Jobs of 2 to 8 whole
+    devices are `large`; `one` and `share` are those of one and of a part of one. `slowdown` is (wait + run) / run, with
+    runs of 10 s at least.
     """
     began = _began(coming, queue)
     came, run = np.array([one.came for one in coming]), np.array([one.task.run_s for one in coming])
@@ -49,6 +49,7 @@ def simulate(coming: Sequence[Arrival], queue: Queue, devices: int) -> dict[str,
     for name, those in (("share", gpus == 0), ("one", gpus == 1), ("large", gpus > 1)):
         if those.any():
             found[f"{name} wait h"] = wait[those].mean() / 3600
+            found[f"worst {name} wait h"] = wait[those].max() / 3600
     return {name: float(value) for name, value in found.items()}
 
 

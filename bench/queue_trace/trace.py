@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Final, Literal, NamedTuple
 
-__all__ = ["MILLI", "TRACE", "Arrival", "Limits", "Task", "arrivals", "read_trace"]
+__all__ = ["MILLI", "SHAPES", "TRACE", "Arrival", "Limits", "People", "Task", "arrivals", "read_trace"]
 
 MILLI: Final = 1000
 """The parts that a device is counted in."""
@@ -39,17 +39,30 @@ class Task(NamedTuple):
         return self.gpus or self.milli / MILLI
 
 
+class People(NamedTuple):
+    """What people repeat: how far the logarithms of a command's run times deviate, and the part of commands never run.
+
+    No spread: commands are not told apart, and nothing repeats but the shapes of tasks.
+    """
+
+    spread: float | None = None
+    new: float = 0.0
+
+
+SHAPES: Final = People()
+
+
 class Arrival(NamedTuple):
     """A task that comes into the queue at `came` seconds. `limit_s`: the time limit that its user typed, or None.
 
-    `earlier`: how long earlier runs of the same command took; empty where commands are not told apart.
+    `earlier`: how long earlier runs of the same command took, in seconds; None where commands are not told apart.
     """
 
     number: int
     task: Task
     came: float
     limit_s: float | None = None
-    earlier: tuple[float, ...] = ()
+    earlier: tuple[float, ...] | None = None
 
 
 def read_trace(path: Path = TRACE, most_gpus: int = 8, longest_s: float = _DAY_S) -> list[Task]:
@@ -85,25 +98,27 @@ def arrivals(
     jobs: int,
     seed: int,
     limits: Limits = "none",
-    spread: float | None = None,
+    people: People = SHAPES,
 ) -> list[Arrival]:
     """Return a Poisson stream of so many `jobs` that keeps `devices` busy to `load`; alike whatever is typed or known.
 
-    With `spread` each job is one of a command that ran five times before: its run time and theirs are draws of one
-    lognormal distribution of that spread.
+    With a spread each job is one of a command that ran five times before, or of a new one: its run time and theirs are
+    draws of one lognormal distribution.
     """
-    drawn, of_limits, of_runs, now, found = Random(seed), Random(-1 - seed), Random(seed), 0.0, []
+    drawn, of_limits, of_runs, of_new = (Random(f"{seed} {what}") for what in ("jobs", "limits", "runs", "new"))
+    now, found = 0.0, list[Arrival]()
     rate = load * devices / statistics.fmean(task.size * task.run_s for task in tasks)
     for number in range(jobs):
         now += drawn.expovariate(rate)
         task = drawn.choice(tasks)
         times = {"none": None, "exact": task.run_s, "x1-5": task.run_s * of_limits.uniform(1, 5)}
-        found.append(Arrival(number, task, now, times[limits], _earlier(task.run_s, spread, of_runs)))
+        earlier = None if people.spread is None else _earlier(task.run_s, people.spread, of_runs)
+        found.append(
+            Arrival(number, task, now, times[limits], () if earlier and of_new.random() < people.new else earlier)
+        )
     return found
 
 
-def _earlier(run_s: float, spread: float | None, random: Random) -> tuple[float, ...]:
-    if spread is None:
-        return ()
+def _earlier(run_s: float, spread: float, random: Random) -> tuple[float, ...]:
     middle = run_s / random.lognormvariate(0, spread)
     return tuple(middle * random.lognormvariate(0, spread) for _ in range(_EARLIER))

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from bench.queue_trace.bounds import clairvoyant
-from bench.queue_trace.experiments import QUEUES, saturation, waits
+from bench.queue_trace.experiments import BETWEEN, QUEUES, forecasts, saturation, shares_and_whole_hosts, waits
 from bench.queue_trace.ours import Gpusched, LaunchPlacement, RunPlacement, host
 from bench.queue_trace.peers import Conservative, Counted, Fragmentation, PeerQueue, share_rules
 from bench.queue_trace.simulation import Queue, simulate
-from bench.queue_trace.trace import Arrival, Task, arrivals, read_trace
+from bench.queue_trace.trace import SHAPES, Arrival, People, Task, arrivals, read_trace
 from tests.planner.building import dice
 
 BEST = share_rules([Task(1, 1000)], dice(0))["best fit"]
@@ -64,6 +65,13 @@ def test_easy_lets_those_pass_that_have_a_place_beside_the_reservation() -> None
     assert began(PeerQueue(3, BEST, "easy"), *jobs, devices=3) == [0, 100, 110]
 
 
+def test_easy_may_try_the_shortest_limit_first() -> None:
+    # Both would end before the head's reservation at 120, but only one has room.
+    jobs = (*CASE[:2], whole(2, 2, 1, 100, 100), whole(3, 2, 1, 50, 60))
+    assert began(PeerQueue(2, BEST, "easy"), *jobs) == [0, 102, 2, 112]
+    assert began(PeerQueue(2, BEST, "easy", shortest_limit_first=True), *jobs) == [0, 100, 110, 2]
+
+
 def test_conservative_gives_each_the_earliest_place_that_delays_no_earlier_one() -> None:
     jobs = (whole(0, 0, 1, 100), whole(1, 1, 2, 10), whole(2, 2, 1, 98), whole(3, 3, 1, 1))
     assert began(Conservative(2), *jobs) == [0, 100, 2, 110]
@@ -116,13 +124,20 @@ def test_a_stream_is_the_same_whatever_is_typed_or_known_and_has_the_load() -> N
     streams = [
         arrivals(tasks, 8, 0.9, 5000, 1),
         arrivals(tasks, 8, 0.9, 5000, 1, "x1-5"),
-        arrivals(tasks, 8, 0.9, 5000, 1, spread=0.5),
+        arrivals(tasks, 8, 0.9, 5000, 1, people=People(0.5)),
+        arrivals(tasks, 8, 0.9, 5000, 1, people=People(0.5, 0.25)),
     ]
-    plain, limited, repeated = streams
+    plain, limited, repeated, some_new = streams
     assert [(one.task, one.came) for one in plain] == [(one.task, one.came) for one in limited]
     assert [(one.task, one.came) for one in plain] == [(one.task, one.came) for one in repeated]
     assert all(one.task.run_s <= (one.limit_s or 0) <= 5 * one.task.run_s for one in limited)
-    assert all(len(one.earlier) == 5 for one in repeated)
+    assert all(one.earlier is None for one in plain)
+    assert all(len(one.earlier or ()) == 5 for one in repeated)
+    assert {len(one.earlier or ()) for one in some_new} == {0, 5}
+    assert 0.2 < sum(one.earlier == () for one in some_new) / 5000 < 0.3
+    assert [one.earlier for one in some_new if one.earlier] == [
+        one.earlier for one, other in zip(repeated, some_new, strict=True) if other.earlier
+    ]
     work = sum(one.task.size * one.task.run_s for one in plain)
     assert 0.7 < work / 8 / plain[-1].came < 1.1
 
@@ -132,6 +147,48 @@ def test_every_queue_starts_every_job_of_a_short_stream() -> None:
     found = dict(waits(QUEUES, tasks, 8, 0.9, 60, 0))
     assert list(found) == [one.name for one in QUEUES]
     assert all(0 <= row["mean wait h"] < 1000 and 0 < row["use %"] <= 100 for row in found.values())
+
+
+def test_passes_between_events_and_the_bound_are_part_of_what_is_measured() -> None:
+    tasks = read_trace()
+    found = dict(waits([*BETWEEN[:2]], tasks, 8, 1.1, 60, 0))
+    assert all(row["beyond the bound"] == 0 and row["latest h"] >= 0 for row in found.values())
+    queue = Gpusched(host(8), pass_every_s=600.0)
+    simulate(arrivals(tasks, 8, 1.5, 200, 0), queue, 8)
+    events = Gpusched(host(8))
+    simulate(arrivals(tasks, 8, 1.5, 200, 0), events, 8)
+    assert len(queue.spent_s) > len(events.spent_s)
+
+
+def test_a_job_that_never_fits_ends_the_simulation_with_an_error() -> None:
+    with pytest.raises(RuntimeError, match="1 jobs never started"):
+        simulate([whole(0, 0, 2, 10)], Gpusched(host(1), pass_every_s=60.0), 1)
+
+
+def test_a_bound_that_does_not_hold_is_seen() -> None:
+    queue = Gpusched(host(1), most_delay_s=100.0)
+    queue.arrive(whole(0, 0, 1, 1000))
+    assert queue.starts(0) == [0]
+    queue.arrive(whole(1, 1, 1, 10))
+    assert queue.starts(1) == []
+    queue.waiting[1] = replace(queue.waiting[1], promised=2.0)
+    assert queue.starts(110) == []
+    queue.end(0, 5000)  # 4000 s later than the trace has it
+    assert queue.starts(5000) == [1]
+    assert queue.beyond_s == [4000]
+
+
+def test_how_well_starts_are_foretold_is_counted_of_those_that_wait() -> None:
+    found = forecasts(read_trace(), 8, 1.1, 120, 0, SHAPES)
+    assert found["within"] + found["sooner"] + found["later"] + found["unknown"] == pytest.approx(100)
+    assert found["off h"] >= 0
+
+
+def test_a_stream_of_shares_has_a_job_now_and_then_that_wants_all_devices() -> None:
+    mixed = shares_and_whole_hosts(read_trace(), 8)
+    whole_hosts = sum(task.gpus == 8 for task in mixed)
+    assert all(task.gpus in (0, 8) for task in mixed)
+    assert 0.004 < whole_hosts / len(mixed) < 0.006
 
 
 def test_nothing_allocates_more_than_who_knows_what_comes() -> None:
