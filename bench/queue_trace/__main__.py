@@ -45,30 +45,25 @@ def _saturation(typed: argparse.Namespace, tasks: Sequence[Task], seed: int) -> 
         yield {"devices": devices, "tasks": name}, saturation(tasks, devices, seed)
 
 
-def _waits(queues: Sequence[Contender], typed: argparse.Namespace, tasks: Sequence[Task], seed: int) -> Iterator[Row]:
-    chosen = _chosen(queues, typed)
+def _waits(
+    queues: Sequence[Contender],
+    typed: argparse.Namespace,
+    tasks: Sequence[Task],
+    seed: int,
+    *,
+    mixed: Callable[[Sequence[Task], int], Sequence[Task]] = lambda tasks, _: tasks,
+) -> Iterator[Row]:
+    chosen = [one for one in queues if not typed.only or one.name in typed.only]
     for devices in typed.devices:
+        coming = mixed(tasks, devices)
         for busy in typed.load:
             jobs = _jobs(typed, devices)
-            for name, found in waits(chosen, tasks, devices, busy, jobs, seed):
+            for name, found in waits(chosen, coming, devices, busy, jobs, seed):
                 yield {"devices": devices, "load": busy, "jobs": jobs, "queue": name}, found
 
 
 def _jobs(typed: argparse.Namespace, devices: int) -> int:
     return int(typed.jobs or _JOBS[devices > _FEW_DEVICES])
-
-
-def _chosen(queues: Sequence[Contender], typed: argparse.Namespace) -> Sequence[Contender]:
-    return [one for one in queues if not typed.only or one.name in typed.only]
-
-
-def _stream(typed: argparse.Namespace, tasks: Sequence[Task], seed: int) -> Iterator[Row]:
-    for devices in typed.devices:
-        mixed = shares_and_whole_hosts(tasks, devices)
-        for busy in typed.load:
-            jobs = _jobs(typed, devices)
-            for name, found in waits(_chosen(STREAM, typed), mixed, devices, busy, jobs, seed):
-                yield {"devices": devices, "load": busy, "jobs": jobs, "queue": name}, found
 
 
 def _predictions(typed: argparse.Namespace, tasks: Sequence[Task], seed: int) -> Iterator[Row]:
@@ -105,7 +100,7 @@ _MEASURES: Final[Mapping[str, _Measure]] = {
     "queue": partial(_waits, QUEUES),
     "frontier": partial(_waits, FRONTIER),
     "between": partial(_waits, BETWEEN),
-    "stream": _stream,
+    "stream": partial(_waits, STREAM, mixed=shares_and_whole_hosts),
     "predictions": _predictions,
     "forecasts": _forecasts,
     "pass": _passes,

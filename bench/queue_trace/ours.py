@@ -22,9 +22,11 @@ from gpusched.planner import Rules, plan
 from gpusched.planner.capacity import device_capacities
 from gpusched.planner.command import plan_command
 from gpusched.planner.policies import policy_and_growth
+from gpusched.scheduling.decision import Start
 from gpusched.scheduling.expectations import Expectations
+from gpusched.scheduling.machine import MachineSnapshot
 from gpusched.scheduling.outlook import Outlook, QueueSnapshot
-from gpusched.scheduling.scheduler import MachineSnapshot, Start, schedule
+from gpusched.scheduling.scheduler import schedule
 from gpusched.settings import Settings
 from gpusched.storage.job import Job
 
@@ -195,7 +197,10 @@ class Gpusched:
         self.expectations.note_end(replace(job, state=JobState.SUCCEEDED, ended=now))
 
     def _note_bounds(self, now: float) -> None:
-        """Note of each job that is late by more than most_delay when it has room as what runs now ends."""
+        """Note of each job that is late by more than most_delay when it has room as what runs now ends, at the latest.
+
+        That is by its limit, where one is typed.
+        """
         for number, job in self.waiting.items():
             late = job.promised is not None and now - job.promised > self.settings.most_delay_s
             if late and number not in self._bounds and job.submission is not None:
@@ -221,7 +226,8 @@ class Gpusched:
             self.beyond_s.append(now - self._bounds[number])
         mine = tuple(replace(lease, run_dir=job.run_dir) for lease in leases_of_plan(start.plan, start.id))
         self.running[number] = job, mine
-        self._ends[number] = now + self._runs_s[number]
+        limit_s = None if job.submission is None else job.submission.time_limit_s
+        self._ends[number] = now + (self._runs_s[number] if limit_s is None else limit_s)
 
 
 def _job(job: Arrival) -> Job:

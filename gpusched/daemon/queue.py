@@ -26,8 +26,10 @@ from gpusched.model.device import Inventory
 from gpusched.model.job import Submission
 from gpusched.model.status import ENDED, JOB_TERMINAL, JobState
 from gpusched.probe.base import require_usable
+from gpusched.scheduling.decision import Decision, Running, Start
+from gpusched.scheduling.machine import MachineSnapshot
 from gpusched.scheduling.outlook import QueueSnapshot
-from gpusched.scheduling.scheduler import Decision, MachineSnapshot, Running, Start, schedule
+from gpusched.scheduling.scheduler import schedule
 from gpusched.scheduling.wait_reasons import waits_for
 from gpusched.storage.job import Job
 

@@ -151,6 +151,8 @@ def needs_devices(submission: Submission) -> bool:
 def _asks_for_devices(submission: Submission) -> bool:
     if submission.command is not None:
         return submission.command.devices != 0
+    if submission.request is None:  # `request_of` refuses it, with an error of its own
+        return True
     return any(role.on_device and role.count for role in request_of(submission).roles)
 
 

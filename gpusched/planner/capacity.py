@@ -4,7 +4,8 @@ It owns one sum (docs/reference.md): plannable = total - driver reserve - foreig
 what is to be placed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -13,13 +14,15 @@ from gpusched.model.lease import Holder, Lease
 from gpusched.planner.problem import Bin
 from gpusched.units import portion
 
-__all__ = ["DeviceCapacity", "device_capacities", "excluded_devices"]
+__all__ = ["DeviceCapacity", "device_capacities", "excluded_devices", "roomiest"]
 
 _ONE_PROCESS = ("exclusive_process", "exclusive_thread")
 
 
-class DeviceCapacity(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceCapacity(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One device that may take replicas; memory in MiB. `foreign` are the processes of others that were seen on it.
+
+    Its sums are kept: a pass over a long queue asks for them hundreds of thousands of times.
 
     `beyond_mib`: the part of `foreign_mib` that holders of leases use beyond them.
 
@@ -37,12 +40,12 @@ class DeviceCapacity(msgspec.Struct, frozen=True, kw_only=True):
     alone: bool
     taken: bool
 
-    @property
+    @cached_property
     def plannable_mib(self) -> int:
         """What may be planned now, never below 0."""
         return max(0, self.idle_mib - self.foreign_mib - self.leased_mib)
 
-    @property
+    @cached_property
     def idle_mib(self) -> int:
         """What may be planned of the device without leases and foreign processes, never below 0."""
         return max(0, self.total_mib - self.reserved_mib - self.headroom_mib)
@@ -53,7 +56,7 @@ class DeviceCapacity(msgspec.Struct, frozen=True, kw_only=True):
         room = Bin(self.plannable_mib, self.total_mib, whole=self.is_whole)
         return msgspec.structs.replace(room, most=0 if self.taken else 1) if self.alone else room
 
-    @property
+    @cached_property
     def is_whole(self) -> bool:
         """Whether nothing computes on the device, and enough of it is left."""
         computing = any("C" in process.kind for process in self.foreign)
@@ -66,12 +69,12 @@ class DeviceCapacity(msgspec.Struct, frozen=True, kw_only=True):
         seen = sum(process.memory_mib or 0 for process in self.foreign) + self.beyond_mib
         return max(0, self.foreign_mib - seen)
 
-    @property
+    @cached_property
     def drivers_mib(self) -> int:
         """What no visible process uses, where that is so little that it is the driver's own."""
         return self.unseen_mib if self.unseen_mib <= self.total_mib // 100 else 0
 
-    @property
+    @cached_property
     def emptied(self) -> "DeviceCapacity":
         """The device when every lease and every process of others has ended."""
         return msgspec.structs.replace(self, foreign_mib=0, beyond_mib=0, leased_mib=0, foreign=(), taken=False)
@@ -90,6 +93,16 @@ def device_capacities(
         for device in chosen
         if device.memory_total_mib is not None and _unusable(device) is None
     )
+
+
+def roomiest(capacities: Iterable[DeviceCapacity]) -> tuple[DeviceCapacity, ...]:
+    """Return of each kind of device the one with most room: a command on one device fits on these if it does on any."""
+    found: dict[tuple[object, ...], DeviceCapacity] = {}
+    for one in capacities:
+        kind = one.idle_mib, one.drivers_mib, one.is_whole, one.alone, one.taken
+        if kind not in found or one.plannable_mib > found[kind].plannable_mib:
+            found[kind] = one
+    return tuple(found.values())
 
 
 def excluded_devices(inventory: Inventory, only: frozenset[str] | None) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -105,7 +106,12 @@ class Placement(NamedTuple):
 
 def _near(device: Device, cpus: tuple[int, ...]) -> tuple[int, ...]:
     """Return those of `cpus` that are near the device, or all of them if none is known to be."""
-    return tuple(sorted({*device.cpus} & {*cpus})) or cpus
+    return _common(device.cpus, cpus) or cpus
+
+
+@lru_cache(maxsize=256)
+def _common(some: tuple[int, ...], cpus: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted({*some} & {*cpus}))
 
 
 def threads_by_share(parts: Mapping[str, int], inventory: Inventory) -> int:
@@ -115,8 +121,8 @@ def threads_by_share(parts: Mapping[str, int], inventory: Inventory) -> int:
     a process gets the part that it has of the device.
     """
     devices = [one for one in inventory.devices if not (one.mig_mode and one.mig_index is None)]
-    sharing = Counter(_near(device, inventory.cpus) for device in devices)
     places = {device.uuid: _near(device, inventory.cpus) for device in devices}
+    sharing = Counter(places.values())
     whole = sum(len(places[uuid]) * part // sharing[places[uuid]] for uuid, part in parts.items() if uuid in places)
     return max(1, whole // FRACTION_ONE)
 

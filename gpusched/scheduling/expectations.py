@@ -6,9 +6,9 @@ from typing import Final, Protocol
 
 from gpusched.errors import HostFault
 from gpusched.model.status import JobState
+from gpusched.scheduling.decision import Running
 from gpusched.scheduling.forecast import drawn_ends
-from gpusched.scheduling.run_times import RunTimes, RunTimesSeen, kinds_of, left_after
-from gpusched.scheduling.scheduler import Running
+from gpusched.scheduling.run_times import RunTimes, RunTimesSeen, capped, kinds_of, left_after
 from gpusched.scheduling.work_done import WorkDone
 from gpusched.storage.job import Job
 
@@ -63,8 +63,7 @@ class Expectations:
         ends_at = None if limit is None or job.started is None else job.started + limit
         reported = self._work.left(job, now)
         left = left_after(self.expected(job), now - (job.started or now)) if reported is None else reported
-        if ends_at is not None:
-            left = tuple(min(each, max(0.0, ends_at - now)) for each in left)
+        left = capped(left, None if ends_at is None else max(0.0, ends_at - now))
         ends, group = drawn_ends(job.id, left, now), job.submission.group if job.submission else None
         return Running(id=job.id, run_dir=job.run_dir, ends_at=ends_at, ends=ends, group=group)
 

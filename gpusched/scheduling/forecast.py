@@ -9,7 +9,7 @@ import zlib
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from random import Random
 from statistics import median
@@ -54,7 +54,7 @@ class HeadForecast(ABC):
 
     def in_time(self, run_times: RunTimes) -> float:
         """Return how probably a job of such run times ends before the head starts."""
-        return sum(_part_over(run_times, start - self._now) for start in self.starts) / FUTURES
+        return _in_time(run_times, self.starts, self._now)
 
     @abstractmethod
     def expected_beside(self, amounts: Mapping[int, int], ends: tuple[float, ...]) -> float:
@@ -124,6 +124,11 @@ class DeviceForecast(HeadForecast):
 def _with(device: DeviceWait, mib: int, ends: tuple[float, ...]) -> DeviceWait:
     """Return a device with one tenant more, which must be gone as well where the head wants it alone, or all of it."""
     return device._replace(lacks_mib=device.lacks_mib + mib, tenants=(*device.tenants, Tenant(ends, mib)))
+
+
+@lru_cache(maxsize=1024)
+def _in_time(run_times: RunTimes, starts: tuple[float, ...], now: float) -> float:
+    return sum(_part_over(run_times, start - now) for start in starts) / FUTURES
 
 
 def _part_over(run_times: RunTimes, seconds: float) -> float:

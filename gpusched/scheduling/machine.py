@@ -4,7 +4,7 @@ import math
 from collections.abc import Hashable, Sequence
 from enum import Enum
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -24,14 +24,13 @@ from gpusched.model.device import Inventory
 from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan
-from gpusched.planner.capacity import DeviceCapacity, device_capacities, excluded_devices
+from gpusched.planner.capacity import DeviceCapacity, device_capacities, excluded_devices, roomiest
 from gpusched.planner.foreign import without_ignored
 from gpusched.planner.holders import Began
 from gpusched.scheduling.backfill import Ends, HeadReservation, releases_of
 from gpusched.scheduling.forecast import DeviceForecast, HeadForecast, WholeForecast
 from gpusched.scheduling.wait_reasons import device_holders, never_line, what_it_needs
 from gpusched.settings import Settings
-from gpusched.storage.job import Job
 
 __all__ = ["Fit", "Machine", "MachineSnapshot"]
 
@@ -66,6 +65,13 @@ class Fit(Enum):
     LATER = "later"
 
 
+class _Allowed(NamedTuple):
+    """The devices that a job may use, and of each kind that with most room."""
+
+    devices: tuple[DeviceCapacity, ...]
+    roomiest: tuple[DeviceCapacity, ...]
+
+
 class Machine:
     """One snapshot during a pass: what starts is leased at once. `ends`: see `releases_of`."""
 
@@ -76,30 +82,37 @@ class Machine:
         self.head: str | None = None
         self.reservation: HeadReservation | None = None
         self.forecast: HeadForecast | None = None
-        self.behind: list[tuple[Job, Submission]] = []
         self.failures = 0
         self.surety = math.inf
         self.latest = -math.inf
         self._ends = ends
         self._settings = settings
         self._all_capacities = device_capacities(snapshot.inventory, snapshot.leases, settings.headroom, None)
-        self._passing: dict[str, tuple[DeviceCapacity, ...]] = {}
+        self._allowed: dict[Hashable, _Allowed] = {}
         self._holders: dict[tuple[frozenset[str] | None, str | None], str] = {}
         self._needs: dict[Hashable, str] = {}
 
     def devices(self, submission: Submission) -> tuple[DeviceCapacity, ...]:
         """Return the devices that the job may use, as they are now. Raises as `chosen_devices` does."""
+        return self._allowed_to(submission).devices
+
+    def _allowed_to(self, submission: Submission) -> "_Allowed":
         only = chosen_devices(submission, self.inventory)
-        return tuple(
-            capacity for capacity in self._capacities(submission) if only is None or capacity.device.uuid in only
-        )
+        key = only, submission.ignore_foreign
+        if key not in self._allowed:
+            every = self._capacities(submission.ignore_foreign)
+            devices = tuple(each for each in every if only is None or each.device.uuid in only)
+            self._allowed[key] = _Allowed(devices, roomiest(devices))
+        return self._allowed[key]
 
     def fit(self, submission: Submission) -> Fit | NeverFits:
         """Return whether the job fits now, or will when others end, or the error if neither. Raises HostFault."""
         try:
-            capacities = self.devices(submission)
+            allowed = self._allowed_to(submission)
             if not needs_devices(submission) or (submission.command is None and not self.inventory.devices):
                 return Fit.NOW
+            on_one = on_single_devices(submission)[1] == 1
+            capacities = allowed.roomiest if on_one else allowed.devices
             if is_feasible(submission, capacities, self._settings):
                 return Fit.NOW
             if is_feasible(submission, [capacity.emptied for capacity in capacities], self._settings):
@@ -108,7 +121,7 @@ class Machine:
             return error
         except UsageError as error:
             return NeverFits(error.message, error.hint)
-        return self._why_never(submission, capacities)
+        return self._why_never(submission, allowed.devices)
 
     def plan(self, submission: Submission, avoid: frozenset[str]) -> Plan | None:
         """Return the job's plan without the devices `avoid`, or None if it does not fit there."""
@@ -122,7 +135,7 @@ class Machine:
         """Lease what a job that starts gets."""
         self.leases += leases
         self._all_capacities = device_capacities(self.inventory, self.leases, self._settings.headroom, None)
-        self._passing.clear()
+        self._allowed.clear()
 
     def wait_at_head(self, job: str, submission: Submission, now: float, surety: float) -> None:
         """Let a job that fits later be the head. `surety`: how probably a job ends before its start that passes it."""
@@ -166,21 +179,19 @@ class Machine:
             self._holders[key] = "; ".join(filter(None, (holders, *excluded)))
         return self._holders[key]
 
-    def _capacities(self, submission: Submission) -> tuple[DeviceCapacity, ...]:
-        """Return the devices, without the processes of others that the job passes over."""
-        ignored = submission.ignore_foreign
+    def _capacities(self, ignored: str | None) -> tuple[DeviceCapacity, ...]:
+        """Return the devices, without the processes of others that a job passes over."""
         if ignored is None:
             return self._all_capacities
-        if ignored not in self._passing:
-            inventory, _ = without_ignored(self.inventory, self.leases, ignored)
-            self._passing[ignored] = device_capacities(inventory, self.leases, self._settings.headroom, None)
-        return self._passing[ignored]
+        inventory, _ = without_ignored(self.inventory, self.leases, ignored)
+        return device_capacities(inventory, self.leases, self._settings.headroom, None)
 
     def what_it_needs(self, submission: Submission) -> str:
         """Return what the job needs, in numbers."""
         need = need_of(submission)
         if need not in self._needs:
-            self._needs[need] = what_it_needs(submission, self.devices(submission), self._settings.context_mib)
+            kinds = self._allowed_to(submission).roomiest
+            self._needs[need] = what_it_needs(submission, kinds, self._settings.context_mib)
         return self._needs[need]
 
     def _why_never(self, submission: Submission, capacities: Sequence[DeviceCapacity]) -> NeverFits:

@@ -18,9 +18,11 @@ from gpusched.model.job import Submission
 from gpusched.model.status import JobState
 from gpusched.planner.capacity import device_capacities
 from gpusched.scheduling.alternatives import alternatives
+from gpusched.scheduling.decision import Decision, Running
 from gpusched.scheduling.forecast import FUTURES, drawn_ends
+from gpusched.scheduling.machine import MachineSnapshot
 from gpusched.scheduling.run_times import RunTimes
-from gpusched.scheduling.scheduler import Decision, MachineSnapshot, Running, queue_order, schedule
+from gpusched.scheduling.scheduler import queue_order, schedule
 from gpusched.settings import Settings
 from gpusched.storage.job import Job
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from gpusched.model.job import Submission
 
-__all__ = ["LEAST_LEFT_S", "PRIOR", "RunTimes", "RunTimesSeen", "kinds_of", "left_after", "outlived"]
+__all__ = ["LEAST_LEFT_S", "PRIOR", "RunTimes", "RunTimesSeen", "capped", "kinds_of", "left_after", "outlived"]
 
 RunTimes = tuple[float, ...]
 """Seconds, rising, each as likely as the others; never empty."""
@@ -47,9 +47,11 @@ class RunTimesSeen:
         self._by_kind: dict[str, deque[float]] = {}
         self._of_members: dict[str, deque[float]] = {}
         self._all: deque[tuple[str, float]] = deque(maxlen=_KEPT_OF_ALL)
+        self._expected: dict[tuple[str, ...], RunTimes] = {}
 
     def add(self, kinds: Sequence[str], seconds: float) -> None:
         """Note that a job of these kinds (see `kinds_of`) ran for so long."""
+        self._expected.clear()
         member = any(kind.startswith(_ARRAY) for kind in kinds)
         for kind in kinds:
             held = self._of_members if member and kind.startswith(_SAME) else self._by_kind
@@ -70,15 +72,28 @@ class RunTimesSeen:
         Three runs of one kind are enough; fewer count three times each, beside those of the next kind, in the end of
         all jobs, and of PRIOR while fewer than 20 have ended.
         """
+        key = tuple(kinds)
+        if key not in self._expected:
+            self._expected[key] = self._found(key)
+        return capped(self._expected[key], limit_s)
+
+    def _found(self, kinds: tuple[str, ...]) -> RunTimes:
         found: list[float] = []
         for kind in kinds:
             same = *self._of_members.get(kind, ()), *self._by_kind.get(kind, ())
             found += same if len(same) >= _ENOUGH else 3 * [*same]
             if len(same) >= _ENOUGH:
-                break
-        else:
-            found += [*(each for _, each in self._all), *(PRIOR if len(self._all) < _ENOUGH_OF_ALL else ())]
-        return tuple(sorted(found if limit_s is None else (min(each, limit_s) for each in found)))
+                return tuple(sorted(found))
+        found += [*(each for _, each in self._all), *(PRIOR if len(self._all) < _ENOUGH_OF_ALL else ())]
+        return tuple(sorted(found))
+
+
+def capped(run_times: RunTimes, most_s: float | None) -> RunTimes:
+    """Return the run times, none longer than `most_s`; None: no bound."""
+    if most_s is None or run_times[-1] <= most_s:
+        return run_times
+    shorter = bisect_right(run_times, most_s)
+    return run_times[:shorter] + (most_s,) * (len(run_times) - shorter)
 
 
 def kinds_of(submission: Submission, array: str | None = None) -> tuple[str, ...]:

@@ -7,13 +7,12 @@ it by little (`_SLACK`), or proved not to delay it (see `backfill`). A job that 
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from itertools import groupby
+from operator import attrgetter, itemgetter
 from statistics import median
 from types import MappingProxyType
 from typing import Final, ParamSpec
-
-import msgspec
 
 from gpusched.errors import GpuschedError, NeverFits
 from gpusched.execution.plans import need_of, needs_devices, plan_for
@@ -21,6 +20,7 @@ from gpusched.leases.directory import leases_of_plan
 from gpusched.model.job import Submission
 from gpusched.model.plan import Plan
 from gpusched.scheduling.backfill import Ends, HeadReservation
+from gpusched.scheduling.decision import Decision, Running, Start
 from gpusched.scheduling.forecast import drawn_ends
 from gpusched.scheduling.group_places import GroupPlaces
 from gpusched.scheduling.machine import Fit, Machine, MachineSnapshot
@@ -29,9 +29,11 @@ from gpusched.scheduling.wait_reasons import no_place_left, place_kept, when_exp
 from gpusched.settings import Settings
 from gpusched.storage.job import Job
 
-__all__ = ["Decision", "MachineSnapshot", "Running", "Start", "schedule"]
+__all__ = ["queue_order", "schedule"]
 
 P = ParamSpec("P")
+
+_BY_AGE: Final = attrgetter("created", "id")
 
 _MOST_PLANNED: Final = 32
 """Jobs behind one head that are planned without success in one pass; after them only jobs that end in time may pass."""
@@ -48,40 +50,6 @@ _SLACK: Final = 0.1
 That is the time that it will exceed in three of four cases: a head of which little is known is delayed by less. It is
 the slack of Talby and Feitelson, IPPS 1999, with a prediction in the place of a user's estimate (decision 30).
 """
-
-
-class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """A live job of this daemon. `ends_at` (Unix seconds): when its time limit is over, None without one.
-
-    `ends`: when it may end (`drawn_ends`); empty: nothing is known. `group`: the group that it counts in.
-    """
-
-    id: str
-    ends_at: float | None = None
-    run_dir: str = ""
-    ends: tuple[float, ...] = ()
-    group: str | None = None
-
-
-class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that starts now, and what it gets."""
-
-    id: str
-    plan: Plan
-
-
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What starts, in this order; why each of the others waits; and which could not start however long they waited.
-
-    `promised`: of heads, a start (Unix seconds) that is expected for the first time, or earlier than ever. `faults` are
-    internal errors at single jobs, which wait; the others are decided on all the same.
-    """
-
-    starts: tuple[Start, ...] = ()
-    why: dict[str, str]
-    never: dict[str, NeverFits]
-    promised: dict[str, float] = {}
-    faults: dict[str, Exception] = {}
 
 
 def schedule(
@@ -102,8 +70,11 @@ def schedule(
     `python -m bench.queue_trace pass` shows how long it takes.
     """
     one_pass = _Pass(running, snapshots, settings, now, expected, limits)
-    for _, level in groupby(sorted(waiting, key=queue_order), key=_priority):
-        for job in level:
+    levels: dict[int, list[Job]] = {}
+    for job in waiting:
+        levels.setdefault(_priority(job), []).append(job)
+    for priority in sorted(levels, reverse=True):
+        for job in sorted(levels[priority], key=_BY_AGE):
             if job.id in blocked:
                 one_pass.why[job.id] = blocked[job.id]
             elif job.submission is not None:
@@ -113,6 +84,7 @@ def schedule(
 
 
 def queue_order(job: Job) -> tuple[int, float, str]:
+    """Return by what waiting jobs are sorted: priority, the highest first, then age."""
     return -_priority(job), job.created, job.id
 
 
@@ -123,12 +95,13 @@ def _priority(job: Job) -> int:
 class _Need:
     """What is found of all jobs that need the same. `later`: that it does not fit now, which holds for a pass.
 
-    `fits_beside`: the number of leases beside which it fits.
+    `fits_beside`: the number of leases beside which it fits. `on_device`: whether they need any device.
     """
 
-    __slots__ = ("fits_beside", "later", "plan_failed", "why")
+    __slots__ = ("fits_beside", "later", "on_device", "plan_failed", "why")
 
-    def __init__(self) -> None:
+    def __init__(self, submission: Submission) -> None:
+        self.on_device = needs_devices(submission)
         self.later: Fit | NeverFits | None = None
         self.fits_beside = -1
         self.plan_failed = False
@@ -152,6 +125,7 @@ class _Pass:
         self._promised: dict[str, float] = {}
         self._expected = expected
         self._machines = {name: Machine(snapshot, self._ends, settings) for name, snapshot in snapshots.items()}
+        self._behind: defaultdict[str | None, list[tuple[Job, Submission, _Need]]] = defaultdict(list)
         self._settings = settings
         self._now = now
         self._live = len(running)
@@ -171,25 +145,33 @@ class _Pass:
             self.why[job.id] = no_place_left(self._live, self._settings.most_jobs)
         elif (full := self._groups.full(submission.group)) is not None:
             self.why[job.id] = full
-        elif machine.head is not None and not self._settings.strict and needs_devices(submission):
-            machine.behind.append((job, submission))
         else:
-            self._contain(job.id, self._decide, job, submission, self._need(submission), machine)
+            need = self._need(submission)
+            if machine.head is not None and not self._settings.strict and need.on_device:
+                self._behind[submission.machine].append((job, submission, need))
+            else:
+                self._contain(job.id, self._decide, job, submission, need, machine)
 
     def backfill(self) -> None:
         """Decide on the jobs of one priority behind each head: first on those that are expected to take least time."""
-        for _, machine in sorted(self._machines.items(), key=lambda item: item[0] or ""):
+        for name, machine in sorted(self._machines.items(), key=lambda item: item[0] or ""):
             fitting: list[tuple[float, Job, Submission, _Need]] = []
-            for job, submission in machine.behind:
-                self._contain(job.id, self._note_fit, job, submission, machine, fitting)
-            machine.behind = []
-            for _, job, submission, need in sorted(fitting, key=lambda one: (one[0], queue_order(one[1]))):
+            for job, submission, need in self._behind.pop(name, ()):
+                if need.later is Fit.LATER and submission.group is None:  # as _decide would
+                    self._later.append((job.id, submission, need))
+                else:
+                    self._contain(job.id, self._note_fit, job, submission, need, machine, fitting)
+            for _, job, submission, need in sorted(fitting, key=itemgetter(0)):
                 self._contain(job.id, self._decide, job, submission, need, machine)
 
     def _note_fit(
-        self, job: Job, submission: Submission, machine: Machine, fitting: list[tuple[float, Job, Submission, _Need]]
+        self,
+        job: Job,
+        submission: Submission,
+        need: _Need,
+        machine: Machine,
+        fitting: list[tuple[float, Job, Submission, _Need]],
     ) -> None:
-        need = self._need(submission)
         if self._fit(submission, need, machine) is Fit.NOW:
             fitting.append((median(self._expected(job)), job, submission, need))
         else:
@@ -199,7 +181,7 @@ class _Pass:
         key = need_of(submission)
         need = self._needs.get(key)
         if need is None:
-            need = self._needs[key] = _Need()
+            need = self._needs[key] = _Need(submission)
         return need
 
     def _fit(self, submission: Submission, need: _Need, machine: Machine) -> Fit | NeverFits:
@@ -217,7 +199,14 @@ class _Pass:
     def decision(self) -> Decision:
         """Return what was decided. Reasons to wait come last, so that the jobs that start now are named as holders."""
         for job, submission, need in self._later:
-            self._contain(job, self._explain, job, submission, need)
+            if not need.why:
+                self._contain(job, self._explain, submission, need)
+            if need.why:
+                self.why[job] = need.why
+        for machine in self._machines.values():
+            if machine.head is not None and machine.forecast is not None:
+                expected = when_expected(machine.forecast.starts, self._now)
+                self.why[machine.head] = "; ".join(filter(None, (self.why.get(machine.head), expected)))
         return Decision(
             starts=tuple(self._starts),
             why=self.why,
@@ -235,18 +224,13 @@ class _Pass:
         except Exception as error:  # noqa: BLE001 (the next job is decided on all the same)
             self._faults[job] = error
 
-    def _explain(self, job: str, submission: Submission, need: _Need) -> None:
-        machine = self._machines[submission.machine]
-        need.why = need.why or machine.why_later(submission, self._now)
-        self.why[job] = need.why
-        if job == machine.head and machine.forecast is not None:
-            expected = when_expected(machine.forecast.starts, self._now)
-            self.why[job] = "; ".join(filter(None, (self.why[job], expected)))
+    def _explain(self, submission: Submission, need: _Need) -> None:
+        need.why = self._machines[submission.machine].why_later(submission, self._now)
 
     def _decide(self, job: Job, submission: Submission, need: _Need, machine: Machine) -> None:
         answer = self._fit(submission, need, machine)
         group = submission.group
-        passing = machine.head if needs_devices(submission) else None
+        passing = machine.head if need.on_device else None
         no_place = self._groups.full(group) or self._groups.kept(group, passing)
         if isinstance(answer, NeverFits):
             self._never[job.id] = answer
@@ -265,17 +249,19 @@ class _Pass:
             self.why[job.id] = no_place_left(self._live, self._settings.most_jobs)
         elif self._live + 1 + self._places_kept() > self._settings.most_jobs:
             self.why[job.id] = place_kept(self._first_head(), self._settings.most_jobs)
-        elif machine.reservation is None or not needs_devices(submission):
+        elif machine.reservation is None or not need.on_device:
             self._start(job, machine, plan_for(submission, machine.inventory, machine.leases, self._settings))
         else:
             self._pass_by(job, submission, need, machine, machine.reservation)
 
     def _surety(self, job: Job) -> float:
-        """Return how probably a job has to end before this head starts, to pass it; over 1: only a proof counts."""
+        """Return how probably a job has to end before this head starts, to pass it; infinity: only a bound counts."""
         if self._settings.strict:
             return math.inf
         late_s = 0.0 if job.promised is None else max(0.0, self._now - job.promised)
-        return _SURETY + (1 - _SURETY) * late_s / max(1.0, self._settings.most_delay_s)
+        if late_s > self._settings.most_delay_s:
+            return math.inf
+        return _SURETY + (1 - _SURETY) * (late_s / self._settings.most_delay_s if late_s else 0.0)
 
     def _latest(self, job: Job, expected: float) -> float:
         """Return until when a head may be expected at the latest beside a job that passes it (Unix seconds)."""
@@ -295,7 +281,7 @@ class _Pass:
 
         The proof is about devices alone: where it would take the place of the head in their group, only time counts.
         """
-        limit, most = submission.time_limit_s, self._may_last(submission, machine, reservation)
+        limit, most = submission.time_limit_s, self._may_last(submission, reservation)
         in_time = limit is not None and most is not None and limit <= most
         forecast, run_times = machine.forecast, self._expected(job)
         probably = forecast is not None and forecast.in_time(run_times) >= machine.surety
@@ -314,15 +300,13 @@ class _Pass:
             need.plan_failed = True
         self.why[job.id] = would_delay(machine.what_it_needs(submission), machine.head or "", most)
 
-    def _may_last(self, submission: Submission, machine: Machine, reservation: HeadReservation) -> float | None:
+    def _may_last(self, submission: Submission, reservation: HeadReservation) -> float | None:
         """Return how many seconds the job may run to be gone, however slowly it stops, when the head starts at last.
 
-        None where limits do not set that, and for a head that is most_delay late: what runs may end before its limit.
+        None where limits do not set that.
         """
         by = reservation.shadow_time
-        if by is None or (machine.surety > 1 and not self._settings.strict):
-            return None
-        return by - self._now - submission.workload.stop_grace_s
+        return None if by is None else by - self._now - submission.workload.stop_grace_s
 
     def _start(self, job: Job, machine: Machine, plan: Plan) -> None:
         leases = leases_of_plan(plan, job.id)

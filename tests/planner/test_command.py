@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from gpusched.environment import resource_environment
 from gpusched.errors import DoesNotFit, NeverFits, NotNow, UsageError
 from gpusched.leases.directory import leases_of_plan
-from gpusched.model.device import Device, DeviceProcess, Inventory
+from gpusched.model.device import ComputeMode, Device, DeviceProcess, Inventory
 from gpusched.model.job import CommandRequest
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan
 from gpusched.planner import Rules
-from gpusched.planner.capacity import device_capacities
-from gpusched.planner.command import plan_command
+from gpusched.planner.capacity import device_capacities, roomiest
+from gpusched.planner.command import command_fits, plan_command
 from tests.planner.building import host
 
 EXACT = Rules(context_mib=1, headroom=0)
@@ -303,6 +303,20 @@ def test_no_device_is_overcommitted_and_a_plan_is_reproducible(
 
 
 @settings(max_examples=200)
+@given(needs, hosts, held_amounts, st.lists(st.sampled_from(["default", "exclusive_process"]), min_size=4, max_size=4))
+def test_a_command_on_one_device_fits_on_the_roomiest_of_each_kind_if_it_does_on_any(
+    need: CommandRequest, devices: list[tuple[int, int]], amounts: list[int], modes: list[ComputeMode]
+) -> None:
+    inventory = host(*(total for total, _ in devices), used=[used for _, used in devices])
+    cards = (replace(card, compute_mode=mode) for card, mode in zip(inventory.devices, modes, strict=False))
+    inventory = replace(inventory, devices=tuple(cards))
+    leases = [lease(i, mib) for i, mib in enumerate(amounts[: len(devices)]) if mib]
+    for one in (need, replace(need, devices=need.devices and 1)):
+        if one.devices in (None, 1):
+            every = device_capacities(inventory, leases, 0, None)
+            assert command_fits(one, roomiest(every), 1) == command_fits(one, every, 1)
+
+
 @given(needs, hosts, held_amounts, st.integers(0, 3))
 def test_what_fits_still_fits_when_something_ends(
     need: CommandRequest, devices: list[tuple[int, int]], amounts: list[int], ends: int

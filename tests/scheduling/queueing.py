@@ -11,8 +11,10 @@ from gpusched.model.job import CommandRequest, Submission
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Request
 from gpusched.model.workload import Role, Workload
+from gpusched.scheduling.decision import Decision, Running
+from gpusched.scheduling.machine import MachineSnapshot
 from gpusched.scheduling.run_times import PRIOR, RunTimes
-from gpusched.scheduling.scheduler import Decision, MachineSnapshot, Running, schedule
+from gpusched.scheduling.scheduler import schedule
 from gpusched.settings import Settings
 from gpusched.storage.job import Job
 

@@ -17,8 +17,8 @@ from gpusched.model.lease import Lease
 from gpusched.model.plan import Request
 from gpusched.planner.capacity import device_capacities
 from gpusched.scheduling.backfill import Ends, HeadReservation, Release, amounts_of, releases_of
+from gpusched.scheduling.decision import Decision, Running
 from gpusched.scheduling.forecast import FUTURES, DeviceForecast
-from gpusched.scheduling.scheduler import Decision, Running
 from gpusched.storage.job import Job
 from tests.planner.building import ask, host
 from tests.scheduling.queueing import SETTINGS, decide, job, lease, leases_of, memory, part, started, whole

@@ -10,8 +10,10 @@ from msgspec.structs import replace
 from gpusched.leases.directory import leases_of_plan
 from gpusched.model.job import CommandRequest
 from gpusched.model.lease import Lease
+from gpusched.scheduling.decision import Decision, Running
+from gpusched.scheduling.machine import MachineSnapshot
 from gpusched.scheduling.run_times import PRIOR
-from gpusched.scheduling.scheduler import Decision, MachineSnapshot, Running, schedule
+from gpusched.scheduling.scheduler import schedule
 from gpusched.storage.job import Job
 from tests.planner.building import host
 from tests.scheduling.queueing import SETTINGS, decide, job, lease, memory, part, started, whole

@@ -14,10 +14,12 @@ from gpusched.model.lease import Lease
 from gpusched.model.plan import Request
 from gpusched.model.status import JobState
 from gpusched.scheduling.alternatives import alternatives
+from gpusched.scheduling.decision import Running
 from gpusched.scheduling.forecast import FUTURES, drawn_ends
+from gpusched.scheduling.machine import MachineSnapshot
 from gpusched.scheduling.outlook import Outlook, QueueSnapshot
 from gpusched.scheduling.run_times import RunTimes, left_after
-from gpusched.scheduling.scheduler import MachineSnapshot, Running, schedule
+from gpusched.scheduling.scheduler import schedule
 from gpusched.storage.job import Job
 from tests.planner.building import ask, host
 from tests.scheduling.queueing import SETTINGS, job, lease, memory, part, whole

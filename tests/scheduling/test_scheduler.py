@@ -12,7 +12,9 @@ from gpusched.model.job import CommandRequest
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Request, RoleRequest
 from gpusched.model.workload import Role, Workload
-from gpusched.scheduling.scheduler import Decision, MachineSnapshot, Running, schedule
+from gpusched.scheduling.decision import Decision, Running
+from gpusched.scheduling.machine import MachineSnapshot
+from gpusched.scheduling.scheduler import schedule
 from gpusched.storage.job import Job
 from tests.planner.building import ask, host
 from tests.scheduling.queueing import SETTINGS, decide, job, lease, leases_of, memory, part, started, whole
