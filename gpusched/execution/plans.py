@@ -12,10 +12,10 @@ from gpusched.errors import NeverFits
 from gpusched.model.device import Inventory
 from gpusched.model.job import CommandRequest, Submission
 from gpusched.model.lease import Lease
-from gpusched.model.plan import Plan, Request, RoleRequest
+from gpusched.model.plan import Plan, Replica, Request, RoleRequest
 from gpusched.planner import Rules, plan, restriction, select_devices
 from gpusched.planner.capacity import DeviceCapacity
-from gpusched.planner.command import command_fits, could_use, lacking_mib, plan_command
+from gpusched.planner.command import command_fits, could_use, lacking_mib, placed, plan_command
 from gpusched.planner.feasibility import request_fits, with_count
 from gpusched.planner.foreign import without_ignored
 from gpusched.planner.policies import policy_and_growth
@@ -31,6 +31,7 @@ __all__ = [
     "needs_devices",
     "on_single_devices",
     "plan_for",
+    "replicas_for",
     "request_of",
     "restriction_lines",
     "ways",
@@ -73,6 +74,27 @@ def plan_for(
     if submission.command is not None:
         return plan_command(submission.command, inventory, leases, rules, submission.workload.name)
     return plan(request_of(submission), inventory, leases, rules, submission.maximise)
+
+
+def replicas_for(
+    submission: Submission,
+    inventory: Inventory,
+    leases: Sequence[Lease],
+    settings: Settings,
+    capacities: Sequence[DeviceCapacity],
+) -> tuple[Replica, ...] | None:
+    """Return the replicas that `plan_for` would place on these devices, of a command without CPUs; None if it cannot.
+
+    `capacities` are of devices that the job may use. Raises as `plan_for` does.
+    """
+    if submission.command is not None:
+        replica = placed(submission.command, capacities, settings.context_mib)
+        return None if replica is None else (replica,)
+    if not is_feasible(submission, capacities, settings):
+        return None
+    there = {capacity.device.uuid for capacity in capacities}
+    avoid = frozenset(device.uuid for device in inventory.devices) - there
+    return plan_for(submission, inventory, leases, settings, avoid).replicas
 
 
 def is_feasible(submission: Submission, capacities: Sequence[DeviceCapacity], settings: Settings) -> bool:

@@ -25,7 +25,7 @@ from gpusched.planner.request import not_measured
 from gpusched.planner.whole_devices import DeviceSlice, most_whole, whole_devices
 from gpusched.units import FRACTION_ONE, fraction_of, number, portion
 
-__all__ = ["ROLE", "command_fits", "could_use", "lacking_mib", "needed", "plan_command"]
+__all__ = ["ROLE", "command_fits", "could_use", "lacking_mib", "needed", "placed", "plan_command"]
 
 ROLE: Final = "command"
 
@@ -67,6 +67,12 @@ def plan_command(
         why=(_why(need, replica, pieces), *_each(replica)),
         warnings=(*excluded, *warnings(inventory, capacities, (replica,))),
     )
+
+
+def placed(need: CommandRequest, capacities: Sequence[DeviceCapacity], context_mib: int) -> Replica | None:
+    """Return the replica as `plan_command` has it on these devices, but for its CPUs; None if it has no place now."""
+    pieces = _pieces(need, capacities, need.context_or(context_mib))
+    return None if pieces is None else _replica_on(need, pieces, need.context_or(context_mib))
 
 
 def command_fits(need: CommandRequest, capacities: Sequence[DeviceCapacity], context_mib: int) -> bool:
@@ -152,17 +158,18 @@ def _too_little(need: CommandRequest, context_mib: int) -> int:
 
 def _replica(need: CommandRequest, pieces: Sequence[DeviceSlice], inventory: Inventory, context_mib: int) -> Replica:
     """Return the one replica."""
-    cpus = inventory.cpus
+    cpus, replica = inventory.cpus, _replica_on(need, pieces, context_mib)
     if not pieces:
-        return Replica(name=f"{ROLE}.0", role=ROLE, rank=0, cpus=cpus, threads=max(1, len(cpus)))
+        return replace(replica, cpus=cpus, threads=max(1, len(cpus)))
     threads = threads_by_share({piece.capacity.device.uuid: _part(need, piece) for piece in pieces}, inventory)
-    return replace(
-        replica_on(pieces, ROLE, 0, context_mib * need.processes),
-        cpus=near_all(pieces, cpus),
-        threads=max(1, threads // need.processes),
-        whole=need.devices is not None,
-        processes=need.processes,
-    )
+    return replace(replica, cpus=near_all(pieces, cpus), threads=max(1, threads // need.processes))
+
+
+def _replica_on(need: CommandRequest, pieces: Sequence[DeviceSlice], context_mib: int) -> Replica:
+    if not pieces:
+        return Replica(name=f"{ROLE}.0", role=ROLE, rank=0)
+    replica = replica_on(pieces, ROLE, 0, context_mib * need.processes)
+    return replace(replica, whole=need.devices is not None, processes=need.processes)
 
 
 def _part(need: CommandRequest, piece: DeviceSlice) -> int:

@@ -18,8 +18,10 @@ from gpusched.execution.plans import (
     needs_devices,
     on_single_devices,
     plan_for,
+    replicas_for,
     ways,
 )
+from gpusched.leases.directory import leases_of_replicas
 from gpusched.model.device import Inventory
 from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
@@ -123,13 +125,15 @@ class Machine:
             return NeverFits(error.message, error.hint)
         return self._why_never(submission, allowed.devices)
 
-    def plan(self, submission: Submission, avoid: frozenset[str]) -> Plan | None:
-        """Return the job's plan without the devices `avoid`, or None if it does not fit there."""
-        if avoid:
-            capacities = [capacity for capacity in self.devices(submission) if capacity.device.uuid not in avoid]
-            if not is_feasible(submission, capacities, self._settings):
-                return None
+    def plan(self, submission: Submission, avoid: frozenset[str] = frozenset()) -> Plan:
+        """Return the plan of a job that fits without the devices `avoid`. Raises as `plan_for` does."""
         return plan_for(submission, self.inventory, self.leases, self._settings, avoid)
+
+    def leases_without(self, submission: Submission, avoid: frozenset[str], job: str) -> tuple[Lease, ...] | None:
+        """Return what the job would hold by its plan without the devices `avoid`, or None if it does not fit there."""
+        rest = [capacity for capacity in self.devices(submission) if capacity.device.uuid not in avoid]
+        replicas = replicas_for(submission, self.inventory, self.leases, self._settings, rest)
+        return None if replicas is None else leases_of_replicas(replicas, job)
 
     def take(self, leases: tuple[Lease, ...]) -> None:
         """Lease what a job that starts gets."""

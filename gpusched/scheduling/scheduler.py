@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final, ParamSpec
 
 from gpusched.errors import GpuschedError, NeverFits
-from gpusched.execution.plans import need_of, needs_devices, plan_for
+from gpusched.execution.plans import need_of, needs_devices
 from gpusched.leases.directory import leases_of_plan
 from gpusched.model.job import Submission
 from gpusched.model.plan import Plan
@@ -250,7 +250,7 @@ class _Pass:
         elif self._live + 1 + self._places_kept() > self._settings.most_jobs:
             self.why[job.id] = place_kept(self._first_head(), self._settings.most_jobs)
         elif machine.reservation is None or not need.on_device:
-            self._start(job, machine, plan_for(submission, machine.inventory, machine.leases, self._settings))
+            self._start(job, machine, machine.plan(submission))
         else:
             self._pass_by(job, submission, need, machine, machine.reservation)
 
@@ -288,13 +288,12 @@ class _Pass:
         provable = not (need.plan_failed or self._groups.kept(submission.group)) and machine.failures < _MOST_PLANNED
         if in_time or probably or provable:
             for avoid in (frozenset[str](), reservation.devices):
-                plan = machine.plan(submission, avoid)
-                if plan is None:
+                leases = machine.leases_without(submission, avoid, job.id)
+                if leases is None:
                     break
-                leases = leases_of_plan(plan, job.id)
                 delays_little = machine.delays_little(leases, drawn_ends(job.id, run_times, self._now))
                 if in_time or probably or delays_little or reservation.never_delays_head(leases):
-                    self._start(job, machine, plan)
+                    self._start(job, machine, machine.plan(submission, avoid))
                     return
             machine.failures += 1
             need.plan_failed = True

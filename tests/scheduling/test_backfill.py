@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gpusched.errors import DoesNotFit
 from gpusched.execution.plans import could_be_on, mib_lacking, on_single_devices, plan_for
 from gpusched.execution.plans import is_feasible as fits_on
+from gpusched.leases.directory import leases_of_plan
 from gpusched.model.device import DeviceProcess, Inventory
 from gpusched.model.job import CommandRequest
 from gpusched.model.lease import Lease
@@ -19,9 +20,10 @@ from gpusched.planner.capacity import device_capacities
 from gpusched.scheduling.backfill import Ends, HeadReservation, Release, amounts_of, releases_of
 from gpusched.scheduling.decision import Decision, Running
 from gpusched.scheduling.forecast import FUTURES, DeviceForecast
+from gpusched.scheduling.machine import Machine, MachineSnapshot
 from gpusched.storage.job import Job
 from tests.planner.building import ask, host
-from tests.scheduling.queueing import SETTINGS, decide, job, lease, leases_of, memory, part, started, whole
+from tests.scheduling.queueing import SETTINGS, decide, job, lease, leases_of, memory, part, started, submission, whole
 
 NO_ENDS: Mapping[tuple[str, str], Ends] = MappingProxyType({})
 HEAD = 1.0
@@ -222,6 +224,27 @@ def _started_before_and_after(decision: Decision, head: Job, jobs: Sequence[Job]
     first = [one.id for one in jobs[: jobs.index(head)]]
     held = list(leases_of(decision))
     return [one for one in held if one.job in first], [one for one in held if one.job not in first]
+
+
+@settings(max_examples=200)
+@given(
+    needs, totals, st.lists(st.integers(0, 60), max_size=3), st.lists(spread, max_size=4), st.sets(st.integers(0, 2))
+)
+def test_what_a_job_would_hold_is_what_its_plan_gives_it(
+    need: CommandRequest | Request,
+    memory_mib: list[int],
+    used: list[int],
+    holders: list[tuple[str | None, dict[int, int]]],
+    avoided: set[int],
+) -> None:
+    inventory, _, leases = situation(memory_mib, used, holders)
+    machine = Machine(MachineSnapshot(inventory=inventory, leases=tuple(leases)), {}, SETTINGS)
+    asked, avoid = submission(need), frozenset(f"GPU-{device}" for device in avoided)
+    try:
+        planned = leases_of_plan(machine.plan(asked, avoid), "x")
+    except DoesNotFit:
+        planned = None
+    assert machine.leases_without(asked, avoid, "x") == planned
 
 
 @settings(max_examples=200)
