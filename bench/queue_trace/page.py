@@ -40,7 +40,8 @@ _SPREAD: Final = """\
 a lognormal distribution whose logarithm deviates by 0.5. *Shapes*: nothing repeats but what a task asks for (126
 shapes). Large jobs want 2 to 8 whole GPUs. A head is *late* if it starts over a minute after the earliest moment for
 which it was ever expected. *Heads past the bound* were late by more than `most_delay`. *Beyond the bound*: how many of
-these started later than what ran then had left them room, which the rule forbids.
+these started later than what ran then (with a limit typed: until that was over) had left them room, which the rule
+forbids.
 """
 
 

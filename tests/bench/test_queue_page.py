@@ -62,6 +62,36 @@ def test_the_page_has_means_goals_and_what_each_row_is_of(tmp_path: Path) -> Non
     assert "| 81 |" in page  # "worst fit" is a mean, as the others are
 
 
+def test_the_page_has_a_table_of_each_other_measure(tmp_path: Path) -> None:
+    path = tmp_path / "queue.json"
+    store("queue", of_seeds(rows()), path)
+    of: dict[str, str | int | float] = {"devices": 8, "load": 0.9, "jobs": 2000}
+    large = {"large wait h": 5.0, "worst large wait h": 9.0, "heads past the bound": 3.0, "beyond the bound": 0.0}
+    stream: list[Row] = [(of | {"queue": "gpusched, shapes"}, large), (of | {"queue": "FIFO"}, {"large wait h": 10.0})]
+    store("stream", of_seeds({0: stream}), path)
+    bounds = {"spread 1, most_delay 1d": 3.0, "spread 1, most_delay 2d": 2.0}
+    store(
+        "frontier",
+        of_seeds({0: [(of | {"queue": name}, {"mean wait h": wait}) for name, wait in bounds.items()]}),
+        path,
+    )
+    often = {"shapes, passes at arrivals and ends": 4.0, "shapes, passes each minute between, too": 4.4}
+    store(
+        "between", of_seeds({0: [(of | {"queue": name}, {"mean wait h": wait}) for name, wait in often.items()]}), path
+    )
+    near = {"ours": 60.0, "last two": 50.0}
+    store("predictions", of_seeds({0: [({"commands": "spread 1"}, near)]}), path)
+    when = {"within": 70.0, "sooner": 10.0, "later": 15.0, "unknown": 5.0, "off h": 1.5}
+    store("forecasts", of_seeds({0: [(of | {"commands": "shapes"}, when)]}), path)
+    page = part(load(path))
+    assert "| 8 GPUs, 90%: gpusched, shapes |  | 5 | 9 |  |  | 3 | 0 | 0.50 |" in page
+    assert "| 8 GPUs, 90%: spread 1, most_delay 1d | 3 |  |  |  |  |  |  | 1.50 |" in page
+    assert "| 8 GPUs, 90%: shapes, passes each minute between, too | 4.4 |  |  |  |  | 1.10 |" in page
+    assert "| spread 1 | 60 | 50 |" in page
+    assert "| 8 GPUs, 90%: shapes | 70 | 10 | 15 | 5 | 1.5 |" in page
+    assert "| predictions, spread 1: nearer than the last two of the same | met: 60.0 % to 50.0 % |" in page
+
+
 def test_what_was_measured_last_can_be_read_and_is_a_part_of_the_page() -> None:
     assert part(load()).startswith("## The queue")
 

@@ -6,7 +6,17 @@ import pytest
 from msgspec.structs import replace
 
 from bench.queue_trace.bounds import clairvoyant
-from bench.queue_trace.experiments import BETWEEN, QUEUES, forecasts, saturation, shares_and_whole_hosts, waits
+from bench.queue_trace.experiments import (
+    BETWEEN,
+    QUEUES,
+    STREAM,
+    forecasts,
+    pass_times,
+    predictions,
+    saturation,
+    shares_and_whole_hosts,
+    waits,
+)
 from bench.queue_trace.ours import Gpusched, LaunchPlacement, RunPlacement, host
 from bench.queue_trace.peers import Conservative, Counted, Fragmentation, PeerQueue, share_rules
 from bench.queue_trace.simulation import Queue, simulate
@@ -91,6 +101,15 @@ def test_shares_go_where_each_rule_says() -> None:
     assert rules["first fit"](free, [0, 1, 2], tasks[0]) == 0
     assert Fragmentation(tasks).fragment([1000]) == 0
     assert Fragmentation(tasks).fragment([500]) == 250  # of no use to the one that wants a whole device
+
+
+def test_fgd_takes_the_device_on_which_least_becomes_useless_and_best_fit_the_fullest() -> None:
+    rules = share_rules([Task(0, 400), Task(1, 1000)], dice(0))
+    # A whole device stays, and of the other two the smaller rest is of no use to a share: (100 + 800) / 2 is least.
+    assert rules["FGD"]([1000, 500, 700], [0, 1, 2], Task(0, 400)) == 1
+    # 100 are of no use to the next share on the first, nothing on the second.
+    assert rules["FGD"]([500, 800], [0, 1], Task(0, 400)) == 1
+    assert rules["best fit"]([500, 800], [0, 1], Task(0, 400)) == 0
 
 
 def test_who_knows_what_comes_allocates_more_than_who_does_not() -> None:
@@ -182,6 +201,30 @@ def test_how_well_starts_are_foretold_is_counted_of_those_that_wait() -> None:
     found = forecasts(read_trace(), 8, 1.1, 120, 0, SHAPES)
     assert found["within"] + found["sooner"] + found["later"] + found["unknown"] == pytest.approx(100)
     assert found["off h"] >= 0
+
+
+def test_commands_that_always_take_as_long_are_predicted_to_the_second_and_shapes_are_not() -> None:
+    tasks = read_trace()
+    same, shapes = (predictions(tasks, 200, 0, people) for people in (People(0.0), SHAPES))
+    assert same["ours"] == pytest.approx(100)
+    assert same["last two"] == pytest.approx(100)
+    assert shapes["ours"] < 90
+    assert all(20 < each["limits"] < 60 for each in (same, shapes))  # 1 to 5 times too long
+
+
+def test_a_pass_is_timed_with_so_many_waiting_and_all_devices_full() -> None:
+    found = pass_times(read_trace(), 2, 20, 0, "none", alike=True)
+    assert list(found) == ["idle host", "full host", "after an end", "longest"]
+    assert found["full host"] > 0
+    assert found["longest"] >= found["after an end"]
+
+
+def test_a_stream_of_shares_does_not_starve_who_wants_all_devices() -> None:
+    mixed = shares_and_whole_hosts(read_trace(), 2)
+    found = dict(waits(STREAM[:1], mixed, 2, 0.9, 400, 0))
+    (row,) = found.values()
+    assert row["beyond the bound"] == 0
+    assert row["worst large wait h"] >= row["large wait h"] > 0
 
 
 def test_a_stream_of_shares_has_a_job_now_and_then_that_wants_all_devices() -> None:

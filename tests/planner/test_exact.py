@@ -231,7 +231,8 @@ def shares_hold(chosen: tuple[Ground, ...], request: Request, context: int) -> b
     return building._best(chosen, request, context, shares=True) is not None
 
 
-def test_spread_has_the_lowest_fullest_device() -> None:
+@pytest.mark.parametrize("grow", [True, False])
+def test_spread_has_the_lowest_fullest_device(grow: bool) -> None:
     chance = dice(24)
     compared = 0
     for _ in range(120):
@@ -239,8 +240,9 @@ def test_spread_has_the_lowest_fullest_device() -> None:
         request = ask(learner=(1, 4, 0.5), actor=(chance.randint(0, 8), chance.randint(1, 6)))
         for most in range(10):
             bounded = [ground._replace(most=min(ground.most, most)) for ground in case.now]
-            if shares_hold(tuple(bounded), request, case.context):
-                found = case.plan(request, "spread")
+            least = request if grow else without_shares(request)
+            if shares_hold(tuple(bounded), least, case.context):
+                found = case.plan(request, "spread", grow=grow)
                 assert_sound(found)
                 assert max(found.counts) == most
                 compared += 1
