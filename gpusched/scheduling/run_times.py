@@ -74,6 +74,8 @@ class RunTimesSeen:
         """
         key = tuple(kinds)
         if key not in self._expected:
+            if len(self._expected) >= _MOST_KINDS:
+                self._expected.clear()
             self._expected[key] = self._found(key)
         return capped(self._expected[key], limit_s)
 
