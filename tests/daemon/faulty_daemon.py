@@ -8,7 +8,7 @@ from gpusched.daemon import lifecycle, queue, recovery
 from gpusched.daemon.main import main
 from gpusched.daemon.starting_jobs import StartingJobs
 from gpusched.model.job import Submission
-from gpusched.scheduling import scheduler
+from gpusched.scheduling import machine
 from gpusched.storage.job import Job
 
 
@@ -24,7 +24,7 @@ def failing(honest: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 for module, function in (
     (queue, "launcher_exited"),
-    (scheduler, "plan_for"),
+    (machine, "plan_for"),
     (lifecycle, "has_live_processes"),
     (recovery, "settle"),
 ):
