@@ -11,7 +11,7 @@ File: `$GPUSCHED_CONFIG`, else `$XDG_CONFIG_HOME/gpusched/config.toml` (`~/.conf
     overrun = "stop"        # a replica beyond its share and a larger context: "warn" of it, or "stop" and restart it
     overrun_grace = 10      # seconds for which it may
     most_jobs = 64          # jobs that the daemon lets run at the same time
-    strict = false          # true: a job passes another only where a proof or a limit shows that it is not delayed
+    strict = false          # true: a job passes another only by a proof or by its time limit
     most_delay = "2d"       # so long after a job was expected to start, no expectation lets another pass it
     idle_after = "30m"      # a job is idle whose devices have done nothing for so long
     idle_below = 1          # nothing: its kernels ran in less than this part of the time, in percent

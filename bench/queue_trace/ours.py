@@ -199,7 +199,7 @@ class Gpusched:
     def _note_bounds(self, now: float) -> None:
         """Note of each job that is late by more than most_delay when it has room as what runs now ends, at the latest.
 
-        That is by its limit, where one is typed.
+        That is by its limit, where one is typed: as in all queues of the bench, of all jobs or of none.
         """
         for number, job in self.waiting.items():
             late = job.promised is not None and now - job.promised > self.settings.most_delay_s

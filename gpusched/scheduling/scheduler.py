@@ -255,7 +255,7 @@ class _Pass:
             self._pass_by(job, submission, need, machine, machine.reservation)
 
     def _surety(self, job: Job) -> float:
-        """Return how probably a job has to end before this head starts, to pass it; infinity: only a bound counts."""
+        """Return how probably a job has to end before this head starts, to pass it; infinity: no expectation counts."""
         if self._settings.strict:
             return math.inf
         late_s = 0.0 if job.promised is None else max(0.0, self._now - job.promised)

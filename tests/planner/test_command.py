@@ -317,6 +317,7 @@ def test_a_command_on_one_device_fits_on_the_roomiest_of_each_kind_if_it_does_on
             assert command_fits(one, roomiest(every), 1) == command_fits(one, every, 1)
 
 
+@settings(max_examples=200)
 @given(needs, hosts, held_amounts, st.integers(0, 3))
 def test_what_fits_still_fits_when_something_ends(
     need: CommandRequest, devices: list[tuple[int, int]], amounts: list[int], ends: int
