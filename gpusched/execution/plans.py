@@ -82,18 +82,18 @@ def replicas_for(
     leases: Sequence[Lease],
     settings: Settings,
     capacities: Sequence[DeviceCapacity],
+    avoid: frozenset[str],
 ) -> tuple[Replica, ...] | None:
-    """Return the replicas that `plan_for` would place on these devices, of a command without CPUs; None if it cannot.
+    """Return the replicas that `plan_for` would place, or None if it cannot. Raises as that does.
 
-    `capacities` are of devices that the job may use. Raises as `plan_for` does.
+    `capacities` are of the devices that the job may use, without `avoid`. Those of a command have no CPUs yet, and take
+    a small part of the time of its plan.
     """
     if submission.command is not None:
         replica = placed(submission.command, capacities, settings.context_mib)
         return None if replica is None else (replica,)
     if not is_feasible(submission, capacities, settings):
         return None
-    there = {capacity.device.uuid for capacity in capacities}
-    avoid = frozenset(device.uuid for device in inventory.devices) - there
     return plan_for(submission, inventory, leases, settings, avoid).replicas
 
 

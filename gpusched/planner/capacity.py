@@ -4,7 +4,7 @@ It owns one sum (docs/reference.md): plannable = total - driver reserve - foreig
 what is to be placed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -14,7 +14,7 @@ from gpusched.model.lease import Holder, Lease
 from gpusched.planner.problem import Bin
 from gpusched.units import portion
 
-__all__ = ["DeviceCapacity", "device_capacities", "excluded_devices", "roomiest"]
+__all__ = ["DeviceCapacity", "device_capacities", "excluded_devices"]
 
 _ONE_PROCESS = ("exclusive_process", "exclusive_thread")
 
@@ -93,16 +93,6 @@ def device_capacities(
         for device in chosen
         if device.memory_total_mib is not None and _unusable(device) is None
     )
-
-
-def roomiest(capacities: Iterable[DeviceCapacity]) -> tuple[DeviceCapacity, ...]:
-    """Return of each kind of device the one with most room: a command on one device fits on these if it does on any."""
-    found: dict[tuple[object, ...], DeviceCapacity] = {}
-    for one in capacities:
-        kind = one.idle_mib, one.drivers_mib, one.is_whole, one.alone, one.taken
-        if kind not in found or one.plannable_mib > found[kind].plannable_mib:
-            found[kind] = one
-    return tuple(found.values())
 
 
 def excluded_devices(inventory: Inventory, only: frozenset[str] | None) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ All that can be planned of a whole device is the command's (see `planner.whole_d
 limit, with the context on top; a part is what is paid, with the context inside.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -25,7 +25,7 @@ from gpusched.planner.request import not_measured
 from gpusched.planner.whole_devices import DeviceSlice, most_whole, whole_devices
 from gpusched.units import FRACTION_ONE, fraction_of, number, portion
 
-__all__ = ["ROLE", "command_fits", "could_use", "lacking_mib", "needed", "placed", "plan_command"]
+__all__ = ["ROLE", "command_fits", "could_use", "lacking_mib", "needed", "placed", "plan_command", "roomiest"]
 
 ROLE: Final = "command"
 
@@ -81,6 +81,19 @@ def command_fits(need: CommandRequest, capacities: Sequence[DeviceCapacity], con
     if need.devices is not None:
         return _most_whole(need, capacities, context_mib) >= need.devices
     return any(True for _ in _fitting(need, capacities, context_mib))
+
+
+def roomiest(capacities: Iterable[DeviceCapacity]) -> tuple[DeviceCapacity, ...]:
+    """Return of each kind of device the one with most room: a command on one device fits on these if it does on any.
+
+    That holds also when all is over. A kind is all but the room that decides whether a command fits.
+    """
+    found: dict[tuple[object, ...], DeviceCapacity] = {}
+    for one in capacities:
+        kind = one.idle_mib, one.drivers_mib, one.is_whole, one.alone, one.taken
+        if kind not in found or one.plannable_mib > found[kind].plannable_mib:
+            found[kind] = one
+    return tuple(found.values())
 
 
 def lacking_mib(need: CommandRequest, capacity: DeviceCapacity, context_mib: int) -> int | None:

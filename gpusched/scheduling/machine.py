@@ -26,7 +26,8 @@ from gpusched.model.device import Inventory
 from gpusched.model.job import Submission
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Plan
-from gpusched.planner.capacity import DeviceCapacity, device_capacities, excluded_devices, roomiest
+from gpusched.planner.capacity import DeviceCapacity, device_capacities, excluded_devices
+from gpusched.planner.command import roomiest
 from gpusched.planner.foreign import without_ignored
 from gpusched.planner.holders import Began
 from gpusched.scheduling.backfill import Ends, HeadReservation, releases_of
@@ -98,7 +99,7 @@ class Machine:
         """Return the devices that the job may use, as they are now. Raises as `chosen_devices` does."""
         return self._allowed_to(submission).devices
 
-    def _allowed_to(self, submission: Submission) -> "_Allowed":
+    def _allowed_to(self, submission: Submission) -> _Allowed:
         only = chosen_devices(submission, self.inventory)
         key = only, submission.ignore_foreign
         if key not in self._allowed:
@@ -132,7 +133,7 @@ class Machine:
     def leases_without(self, submission: Submission, avoid: frozenset[str], job: str) -> tuple[Lease, ...] | None:
         """Return what the job would hold by its plan without the devices `avoid`, or None if it does not fit there."""
         rest = [capacity for capacity in self.devices(submission) if capacity.device.uuid not in avoid]
-        replicas = replicas_for(submission, self.inventory, self.leases, self._settings, rest)
+        replicas = replicas_for(submission, self.inventory, self.leases, self._settings, rest, avoid)
         return None if replicas is None else leases_of_replicas(replicas, job)
 
     def take(self, leases: tuple[Lease, ...]) -> None:

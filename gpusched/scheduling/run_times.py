@@ -31,7 +31,9 @@ _KEPT_OF_ONE: Final = 10
 """How many of one array or command are among those of all: a sweep of short members does not make all seem short."""
 
 _MOST_KINDS: Final = 5000
-"""Of members of arrays the commands are counted apart: those of a long sweep are many, and crowd out no others."""
+"""Of as many an expectation is kept.
+
+Of members of arrays the commands are counted apart: those of a long sweep are many, and crowd out no others."""
 _ENOUGH: Final = 3
 _ENOUGH_OF_ALL: Final = 20
 _OUTLIVED: Final = (1.1, 1.5, 2.0, 3.0)

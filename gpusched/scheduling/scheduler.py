@@ -3,7 +3,8 @@
 Jobs are taken by priority, then age. Each machine (this host, and every described one) has a queue; the number of jobs
 that live at a time is one bound for all, and a group of jobs may have one of its own. The first job of a machine that
 does not fit now is its head: those behind it start only if they are expected to be over in time (`_SURETY`) or to delay
-it by little (`_SLACK`), or proved not to delay it (see `backfill`). A job that never could start holds up no other.
+it by little (`_SLACK`), or if a proof or their time limit shows that they do not (see `backfill`). A job that never
+could start holds up no other.
 """
 
 import math
@@ -36,7 +37,7 @@ P = ParamSpec("P")
 _BY_AGE: Final = attrgetter("created", "id")
 
 _MOST_PLANNED: Final = 32
-"""Jobs behind one head that are planned without success in one pass; after them only jobs that end in time may pass."""
+"""Jobs behind one head that are tried without success in one pass; after them only jobs that end in time may pass."""
 
 _EARLIER_S: Final = 60.0
 """By how much earlier a head has to be expected than before, for that to be written down."""
@@ -206,7 +207,8 @@ class _Pass:
         for machine in self._machines.values():
             if machine.head is not None and machine.forecast is not None:
                 expected = when_expected(machine.forecast.starts, self._now)
-                self.why[machine.head] = "; ".join(filter(None, (self.why.get(machine.head), expected)))
+                if why := "; ".join(filter(None, (self.why.get(machine.head), expected))):
+                    self.why[machine.head] = why
         return Decision(
             starts=tuple(self._starts),
             why=self.why,
@@ -277,7 +279,7 @@ class _Pass:
     def _pass_by(
         self, job: Job, submission: Submission, need: _Need, machine: Machine, reservation: HeadReservation
     ) -> None:
-        """Start a job that fits behind the head if it is expected to delay that by little, or proved not to.
+        """Start a job that fits behind the head if that is expected little later, or by a proof or its limit no later.
 
         The proof is about devices alone: where it would take the place of the head in their group, only time counts.
         """

@@ -107,7 +107,7 @@ def test_a_new_head_is_noted_with_when_it_is_expected() -> None:
     assert behind((10.0,), strict=True).promised == {}
 
 
-def test_strict_wants_a_proof() -> None:
+def test_strict_goes_by_no_expectation() -> None:
     assert started(behind((10.0,), strict=True)) == []
 
 
@@ -115,7 +115,7 @@ def test_the_head_says_when_it_is_expected() -> None:
     assert behind((5000.0,)).why["head"].endswith("expected to start in 3m20s, between 1m40s and 3m20s")
 
 
-def test_two_days_after_it_was_first_expected_nobody_passes_a_head_without_a_proof() -> None:
+def test_two_days_after_it_was_first_expected_no_expectation_lets_a_job_pass() -> None:
     assert started(behind((10.0,), promised=-2 * DAY_S)) == ["behind"]
     assert started(behind((10.0,), promised=-2 * DAY_S - 1)) == []
 
@@ -145,7 +145,7 @@ def test_of_those_behind_the_head_the_shortest_comes_first_within_a_priority() -
     assert started(found) == ["short"]
 
 
-def test_a_head_that_waits_for_what_cannot_be_predicted_is_passed_with_a_proof_only() -> None:
+def test_a_head_that_waits_for_what_cannot_be_predicted_is_passed_by_no_expectation() -> None:
     head, candidate = job("head", whole(1), created=1.0), job("behind", part(0.3), created=2.0)
     unknown = [Running(id="old", run_dir="/jobs/old")]
     assert started(decide([head, candidate], host(100), [OLD], unknown, settings=EXPECTING)) == []

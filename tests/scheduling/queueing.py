@@ -26,7 +26,7 @@ SETTINGS = Settings(
     headroom=0,
     strict=True,
 )
-"""A queue in which a job passes another only where that is proved not to delay it."""
+"""A queue in which a job passes another only by a proof or by its time limit."""
 
 
 def submission(need: CommandRequest | Request, **fields: object) -> Submission:

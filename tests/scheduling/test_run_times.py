@@ -1,11 +1,13 @@
 """How long a job is expected to run: of its own kind first, given how long it has run, and never over its limit."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpusched.model.job import Submission
 from gpusched.model.workload import Role
+from gpusched.scheduling import run_times
 from gpusched.scheduling.run_times import PRIOR, RunTimesSeen, kinds_of, left_after
 from tests.planner.building import ask
 from tests.scheduling.queueing import part, submission
@@ -77,6 +79,19 @@ def test_one_that_runs_is_like_those_that_ran_longer() -> None:
 def test_one_that_has_outlived_all_may_run_on_for_another_tenth_to_twice_its_age() -> None:
     assert left_after((10,), 1000) == (100.00000000000009, 500.0, 1000.0, 2000.0)
     assert left_after((10,), 11) == (60, 60, 60, 60)
+
+
+def test_what_is_expected_is_kept_of_a_bounded_number_of_kinds_and_until_the_next_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_times, "_MOST_KINDS", 5)
+    known = seen(fine=[10.0] * 3)
+    for number in range(12):
+        known.expected((f"kind {number}", "fine"))
+    assert len(known._expected) <= 5
+    assert known.expected(("fine",)) == (10, 10, 10)
+    known.add(("fine",), 20.0)
+    assert known.expected(("fine",)) == (10, 10, 10, 20)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=60), st.floats(0, 1e6), st.none() | st.floats(1, 1e6))

@@ -89,6 +89,15 @@ def test_a_job_that_can_no_longer_fit_is_told_apart_and_holds_up_nobody() -> Non
     assert "run-3" not in decision.never
 
 
+def test_a_job_of_which_nothing_is_known_that_it_asks_for_never_starts_and_holds_up_nobody() -> None:
+    nothing = job("nothing", whole(1), command=None, created=1.0)
+    for first in ((), (job("head", whole(1)),)):
+        decision = decide([*first, nothing, job("cpu", whole(0), created=2.0)], host(100), [lease("old", 60)])
+        assert list(decision.never) == ["nothing"]
+        assert started(decision) == ["cpu"]
+        assert decision.faults == {}
+
+
 def test_a_device_that_is_named_and_no_longer_here_is_told() -> None:
     gone = job("run-1", whole(1), only=("GPU-77",))
     decision = decide([gone, job("run-2", whole(1), created=1)], host(100))
