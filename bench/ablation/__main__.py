@@ -1,7 +1,9 @@
-"""Learn Snake with one thing changed at a time, three seeds each, and print a table. Takes two hours of an idle host.
+"""Learn Snake with one thing changed at a time, three seeds each, and print a table. Takes some three hours.
 
-Each run has a CPU of its own, for a learner and one actor: as many run side by side as there are CPUs. What is learnt
-is kept in docs/snake-ablation.csv as it comes; a run that is there, of the same code, is not made again.
+Each run has a CPU of its own, for a learner and one actor: as many run side by side as there are CPUs. All are made
+for as many steps, beside other work, too; what changes the time that a step takes also for as many minutes, which
+needs an idle host. What is learnt is kept in docs/snake-ablation.csv as it comes; a run that is there, of the same
+code, is not made again.
 """
 
 import argparse
@@ -33,7 +35,7 @@ _FRAME: Final = ("--inputs", "frame")
 class Variant(NamedTuple):
     """What is changed: options of the workload, or one of bench.ablation.changed.
 
-    `other_speed`: a step then takes another time, so that it is compared after as many steps, too.
+    `other_speed`: a step then takes another time, so that it is compared after as many minutes, too.
     """
 
     name: str
@@ -192,22 +194,19 @@ def _line(limit: str, variant: str, runs: Sequence[Run]) -> str:
 
 
 def main() -> int:
-    """Learn with each variant for as long, then those of another speed for as many steps as the first one made."""
+    """Learn with each variant for as many steps, and with those of another speed for as many minutes."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=2.0, help="of each run (default 2)")
+    parser.add_argument("--steps", type=int, default=10_000_000, help="of each run (default 10 million)")
+    parser.add_argument("--minutes", type=float, default=2.0, help="of each run (default 2; 0: none)")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each variant (default 3)")
     parser.add_argument("--table", action="store_true", help="print what was reached before, and learn nothing")
     typed = parser.parse_args()
-    seeds, done = range(typed.seeds), True
-    minutes = f"--minutes {typed.minutes:g}"
-    if not typed.table:
-        done = learn_all(_left([Asked(variant, minutes, seed) for variant in VARIANTS for seed in seeds]))
-        base = [run.steps for run in _of_this_code() if (run.variant, run.limit) == (VARIANTS[0].name, minutes)]
-        if not base:
-            sys.exit("no run without a change succeeded: there is no number of steps to compare with")
-        steps = f"--steps {int(statistics.median(base))}"
-        slower = [variant for variant in VARIANTS if variant.other_speed]
-        done &= learn_all(_left([Asked(variant, steps, seed) for variant in slower for seed in seeds]))
+    asked = [Asked(variant, f"--steps {typed.steps}", seed) for variant in VARIANTS for seed in range(typed.seeds)]
+    if typed.minutes:
+        compared = [variant for variant in VARIANTS if variant.other_speed or variant == VARIANTS[0]]
+        limit = f"--minutes {typed.minutes:g}"
+        asked += [Asked(variant, limit, seed) for variant in compared for seed in range(typed.seeds)]
+    done = typed.table or learn_all(_left(asked))
     print(table(_of_this_code()))
     return 0 if done else 1
 

@@ -3,7 +3,6 @@
 Knows what a frame holds; knows nothing about how a network is trained.
 """
 
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import keras
@@ -27,19 +26,16 @@ __all__ = [
     "reader",
 ]
 
-_FIRST_CPU: Final = 8192
 _OBSERVATION: Final = "observation"
 
 
 def _original(observed: Any) -> Any:
     # A GPU has arithmetic to spare, and may round products to TF32.
-    on_gpu = _has_gpu()
-    second = layers.Conv2D if on_gpu else OneTileConvolution
-    dense = "mixed_bfloat16" if not on_gpu and _multiplies_bfloat16() else "float32"
+    second = layers.Conv2D if _has_gpu() else OneTileConvolution
     x = OnePlane()(observed)
     x = layers.Conv2D(100, 4, activation="relu", name="convolution_1")(x)
     x = second(200, 3, activation="relu", name="convolution_2")(x)
-    return layers.Dense(200, activation="relu", name="dense", dtype=dense)(layers.Flatten()(x))
+    return layers.Dense(200, activation="relu", name="dense")(layers.Flatten()(x))
 
 
 def _has_gpu() -> bool:
@@ -47,16 +43,6 @@ def _has_gpu() -> bool:
         return bool(keras.distribution.list_devices("gpu"))
     except (AttributeError, RuntimeError):  # Keras cannot tell of PyTorch; JAX knows no such kind without one
         return False
-
-
-def _multiplies_bfloat16(cpus: Path = Path("/proc/cpuinfo")) -> bool:
-    """Return whether the CPU has instructions for it: twice the speed, and slower than float32 without them."""
-    try:
-        with cpus.open() as file:
-            first = file.read(_FIRST_CPU)
-    except OSError:
-        return False
-    return bool({"avx512_bf16", "amx_bf16"}.intersection(first.split()))
 
 
 def _small(seen: Any) -> Any:

@@ -63,12 +63,11 @@ SAVED: dict[Network, dict[str, tuple[int, ...]]] = {
 
 
 @each_network
-@pytest.mark.parametrize(("gpu", "rounds"), [(True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("gpu", [True, False])
 def test_files_of_weights_are_the_same_on_every_machine(
-    network: Network, inputs: Inputs, gpu: bool, rounds: bool, monkeypatch: pytest.MonkeyPatch
+    network: Network, inputs: Inputs, gpu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(networks, "_has_gpu", lambda: gpu)
-    monkeypatch.setattr(networks, "_multiplies_bfloat16", lambda: rounds)
     weights = Weights(build(network, inputs)).get()
     seen = {"dense_1/kernel": (284, 128)} if inputs == "paths" else {}
     assert {name: array.shape for name, array in weights.items()} == SAVED[network] | HEADS | seen
@@ -107,24 +106,6 @@ def test_the_original_plays_as_keras_own_convolutions_would() -> None:
     frames = VectorSnake(40, 0).frames
     for ours, theirs in zip(judge(model, frames)[:2], judge(plain, frames)[:2], strict=True):
         np.testing.assert_allclose(ours, theirs, atol=0.02 * theirs.std())
-
-
-def test_bfloat16_plays_the_same_policy(monkeypatch: pytest.MonkeyPatch) -> None:
-    models = []
-    for there in (True, False):
-        monkeypatch.setattr(networks, "_multiplies_bfloat16", lambda there=there: there)
-        models.append(build("original"))
-    Weights(models[1]).set(Weights(models[0]).get())
-    rounded, exact = (judge(model, VectorSnake(40, 0).frames)[0] for model in models)
-    assert rounded.dtype == exact.dtype == np.float32
-    assert 0 < np.abs(rounded - exact).max() < 0.1 * exact.std()
-
-
-@pytest.mark.parametrize(("flags", "there"), [("fma avx512_bf16 gfni", True), ("amx_bf16", True), ("avx512f", False)])
-def test_bfloat16_is_used_where_the_cpu_has_it(flags: str, there: bool, tmp_path: Path) -> None:
-    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
-    assert networks._multiplies_bfloat16(tmp_path / "cpuinfo") is there
-    assert not networks._multiplies_bfloat16(tmp_path / "none")
 
 
 @each_network
