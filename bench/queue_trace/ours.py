@@ -155,7 +155,9 @@ class Gpusched:
         return due if self.waiting and self.running else None
 
     def starts(self, now: float) -> list[int]:
-        """Return what starts now."""
+        """Return what starts now. Where nothing waits there is nothing to decide, as in the daemon."""
+        if not self.waiting:
+            return []
         self._note_bounds(now)
         self._passed, began = now, time.process_time()
         seen = self.snapshot(now)

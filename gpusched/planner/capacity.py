@@ -123,7 +123,7 @@ def _unusable(device: Device) -> str | None:
 
 
 def _budget(device: Device, total: int, leases: Sequence[Lease], headroom: int) -> DeviceCapacity:
-    own = {lease.pid: lease.holder for lease in leases if lease.pid is not None}
+    own = {lease.pid: lease.holder for lease in leases if lease.pid is not None} if device.processes else {}
     foreign = tuple(process for process in device.processes if process.pid not in own)
     within, beyond = _used_on_leases(device, leases, own)
     seen = sum(process.memory_mib or 0 for process in foreign)

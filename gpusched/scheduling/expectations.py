@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Container, Iterable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from gpusched.errors import HostFault
 from gpusched.model.status import JobState
 from gpusched.scheduling.decision import Running
-from gpusched.scheduling.forecast import drawn_ends
-from gpusched.scheduling.run_times import RunTimes, RunTimesSeen, capped, kinds_of, left_after
+from gpusched.scheduling.forecast import drawn
+from gpusched.scheduling.run_times import RunTimes, RunTimesSeen, kinds_of, left_after
 from gpusched.scheduling.work_done import WorkDone
 from gpusched.storage.job import Job
 
@@ -61,10 +62,13 @@ class Expectations:
         """Return a job that has been started as the scheduler sees it; `now` in Unix seconds."""
         limit = job.submission.time_limit_s if job.submission else None
         ends_at = None if limit is None or job.started is None else job.started + limit
-        reported = self._work.left(job, now)
-        left = left_after(self.expected(job), now - (job.started or now)) if reported is None else reported
-        left = capped(left, None if ends_at is None else max(0.0, ends_at - now))
-        ends, group = drawn_ends(job.id, left, now), job.submission.group if job.submission else None
+        draw, reported = partial(drawn, job.id), self._work.left(job, now)
+        age_s = now - (job.started or now)
+        left = left_after(self.expected(job), age_s, draw) if reported is None else draw(reported)
+        ends = tuple([now + each for each in left])
+        if ends_at is not None:
+            ends = tuple([min(each, max(now, ends_at)) for each in ends])
+        group = job.submission.group if job.submission else None
         return Running(id=job.id, run_dir=job.run_dir, ends_at=ends_at, ends=ends, group=group)
 
     def note_end(self, job: Job) -> None:

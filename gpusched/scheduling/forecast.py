@@ -11,13 +11,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import chain
+from operator import itemgetter
 from random import Random
 from statistics import median
 from typing import Final, NamedTuple
 
 from gpusched.scheduling.run_times import RunTimes
 
-__all__ = ["FUTURES", "DeviceForecast", "DeviceWait", "HeadForecast", "Tenant", "WholeForecast", "drawn_ends"]
+__all__ = ["FUTURES", "DeviceForecast", "DeviceWait", "HeadForecast", "Tenant", "WholeForecast", "drawn", "drawn_ends"]
 
 FUTURES: Final = 24
 _ORDERS: Final = 64
@@ -158,12 +159,22 @@ def _room_at(device: DeviceWait, future: int) -> float:
 
 
 def drawn_ends(job: str, left_s: RunTimes, now: float) -> tuple[float, ...]:
-    """Return when a job ends in each future, in Unix seconds: each part of its distribution once.
+    """Return when a job ends in each future, in Unix seconds: each part of its distribution once."""
+    return tuple([now + left for left in drawn(job, left_s)])
+
+
+def drawn(job: str, run_times: RunTimes) -> tuple[float, ...]:
+    """Return how long a job runs in each future: each part of its distribution once.
 
     The order depends on the job's id alone, so that a decision can be reproduced.
     """
-    quantiles = [now + left_s[(2 * i + 1) * len(left_s) // (2 * FUTURES)] for i in range(FUTURES)]
-    return tuple(quantiles[i] for i in _order(zlib.crc32(job.encode()) % _ORDERS))
+    return _drawer(zlib.crc32(job.encode()) % _ORDERS, len(run_times))(run_times)
+
+
+@lru_cache(maxsize=_ORDERS * 256)
+def _drawer(order: int, length: int) -> Callable[[RunTimes], tuple[float, ...]]:
+    places = [(2 * i + 1) * length // (2 * FUTURES) for i in range(FUTURES)]
+    return itemgetter(*(places[i] for i in _order(order)))
 
 
 @cache

@@ -139,7 +139,10 @@ class Machine:
     def take(self, leases: tuple[Lease, ...]) -> None:
         """Lease what a job that starts gets."""
         self.leases += leases
-        self._all_capacities = device_capacities(self.inventory, self.leases, self._settings.headroom, None)
+        taken = frozenset(lease.device_uuid for lease in leases)
+        changed = device_capacities(self.inventory, self.leases, self._settings.headroom, taken)
+        by_uuid = {capacity.device.uuid: capacity for capacity in changed}
+        self._all_capacities = tuple(by_uuid.get(each.device.uuid, each) for each in self._all_capacities)
         self._allowed.clear()
 
     def wait_at_head(self, job: str, submission: Submission, now: float, surety: float) -> None:

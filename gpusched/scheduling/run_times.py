@@ -7,7 +7,7 @@ more is known: the same command, or the same workload with the same options.
 import re
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from gpusched.model.job import Submission
@@ -117,13 +117,15 @@ def kinds_of(submission: Submission, array: str | None = None) -> tuple[str, ...
     return f"{same} {counts!r}", same, *members, f"workload {name}", *named
 
 
-def left_after(run_times: RunTimes, age_s: float) -> RunTimes:
-    """Return how many seconds a job may run on that has run for `age_s`: by those that ran longer.
+def left_after(
+    run_times: RunTimes, age_s: float, draw: Callable[[RunTimes], RunTimes] = lambda run_times: run_times
+) -> RunTimes:
+    """Return how many seconds a job may run on that has run for `age_s`: by those that ran longer, as drawn of them.
 
     One that has outlived them all is expected to run for another tenth to twice its age.
     """
     longer = run_times[bisect_right(run_times, age_s) :]
-    return tuple(each - age_s for each in longer) or outlived(age_s)
+    return tuple([each - age_s for each in draw(longer)]) if longer else draw(outlived(age_s))
 
 
 def outlived(seconds: float) -> RunTimes:
