@@ -53,6 +53,8 @@ VARIANTS: Final = (
     Variant("trace 0.9, not 0.95", change="trace"),
     Variant("`--entropy 0`", ("--entropy", "0")),
     Variant("learning rate and entropy stay", change="constant"),
+    Variant("`--learning-rate 0.002`", ("--learning-rate", "0.002")),
+    Variant("`--learning-rate 0.004`", ("--learning-rate", "0.004")),
     Variant("no symmetries", change="symmetries"),
     Variant("rewards not scaled", change="scale"),
     Variant("death costs a fruit", change="death"),
