@@ -20,6 +20,8 @@ from gpusched.scheduling.run_times import RunTimes
 
 __all__ = ["FUTURES", "DeviceForecast", "DeviceWait", "HeadForecast", "Tenant", "WholeForecast", "drawn", "drawn_ends"]
 
+_Pick = Callable[[tuple[float, ...]], tuple[float, ...]]
+
 FUTURES: Final = 24
 _ORDERS: Final = 64
 _STRATA: Final = 6
@@ -168,19 +170,19 @@ def drawn(job: str, run_times: RunTimes) -> tuple[float, ...]:
 
     The order depends on the job's id alone, so that a decision can be reproduced.
     """
-    return _drawer(zlib.crc32(job.encode()) % _ORDERS, len(run_times))(run_times)
+    return _in_order(zlib.crc32(job.encode()) % _ORDERS)(_each_part(len(run_times))(run_times))
 
 
-@lru_cache(maxsize=_ORDERS * 256)
-def _drawer(order: int, length: int) -> Callable[[RunTimes], tuple[float, ...]]:
-    places = [(2 * i + 1) * length // (2 * FUTURES) for i in range(FUTURES)]
-    return itemgetter(*(places[i] for i in _order(order)))
+@lru_cache(maxsize=1024)
+def _each_part(length: int) -> _Pick:
+    """Return what takes FUTURES of `length` values: the middle one of each of as many equal parts."""
+    return itemgetter(*((2 * i + 1) * length // (2 * FUTURES) for i in range(FUTURES)))
 
 
 @cache
-def _order(number: int) -> tuple[int, ...]:
+def _in_order(number: int) -> _Pick:
     random, rows = Random(number), [list(range(begin, begin + _STRATA)) for begin in range(0, FUTURES, _STRATA)]  # noqa: S311 (no secret)
     for row in rows:
         random.shuffle(row)
     columns = [random.sample(column, len(column)) for column in zip(*rows, strict=True)]
-    return tuple(chain.from_iterable(zip(*columns, strict=True)))
+    return itemgetter(*chain.from_iterable(zip(*columns, strict=True)))
