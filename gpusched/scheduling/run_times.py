@@ -12,7 +12,7 @@ from typing import Final
 
 from gpusched.model.job import Submission
 
-__all__ = ["LEAST_LEFT_S", "PRIOR", "RunTimes", "RunTimesSeen", "capped", "kinds_of", "left_after", "outlived"]
+__all__ = ["LEAST_LEFT_S", "PRIOR", "RunTimes", "RunTimesSeen", "kinds_of", "left_after", "outlived"]
 
 RunTimes = tuple[float, ...]
 """Seconds, rising, each as likely as the others; never empty."""
@@ -79,7 +79,7 @@ class RunTimesSeen:
             if len(self._expected) >= _MOST_KINDS:
                 self._expected.clear()
             self._expected[key] = self._found(key)
-        return capped(self._expected[key], limit_s)
+        return _capped(self._expected[key], limit_s)
 
     def _found(self, kinds: tuple[str, ...]) -> RunTimes:
         found: list[float] = []
@@ -92,7 +92,7 @@ class RunTimesSeen:
         return tuple(sorted(found))
 
 
-def capped(run_times: RunTimes, most_s: float | None) -> RunTimes:
+def _capped(run_times: RunTimes, most_s: float | None) -> RunTimes:
     """Return the run times, none longer than `most_s`; None: no bound."""
     if most_s is None or run_times[-1] <= most_s:
         return run_times
