@@ -5,7 +5,7 @@ what is to be placed.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import msgspec
 
@@ -89,7 +89,7 @@ def device_capacities(
         held.setdefault(lease.device_uuid, []).append(lease)
     chosen = (device for device in inventory.devices if only is None or device.uuid in only)
     return tuple(
-        _budget(device, device.memory_total_mib, held.get(device.uuid, ()), headroom)
+        _budget(device, device.memory_total_mib, tuple(held.get(device.uuid, ())), headroom)
         for device in chosen
         if device.memory_total_mib is not None and _unusable(device) is None
     )
@@ -122,7 +122,8 @@ def _unusable(device: Device) -> str | None:
     return None
 
 
-def _budget(device: Device, total: int, leases: Sequence[Lease], headroom: int) -> DeviceCapacity:
+@lru_cache(maxsize=1024)  # each job that a pass starts asks for all devices once more, and few have changed
+def _budget(device: Device, total: int, leases: tuple[Lease, ...], headroom: int) -> DeviceCapacity:
     own = {lease.pid: lease.holder for lease in leases if lease.pid is not None} if device.processes else {}
     foreign = tuple(process for process in device.processes if process.pid not in own)
     within, beyond = _used_on_leases(device, leases, own)

@@ -24,7 +24,7 @@ from gpusched.planner.capacity import DeviceCapacity
 from gpusched.planner.solve import smallest
 from gpusched.scheduling.forecast import FUTURES, DeviceWait, Tenant
 
-__all__ = ["Ends", "HeadReservation", "Release", "amounts_of", "releases_of"]
+__all__ = ["Ends", "HeadReservation", "Release", "amounts_of", "places_of", "releases_of"]
 
 _Amounts = tuple[tuple[int, int], ...]
 
@@ -65,16 +65,22 @@ class HeadReservation:
         checks: int,
         number: int | None = None,
     ) -> None:
-        self.devices = frozenset(capacity.device.uuid for capacity in capacities)
         self._capacities = tuple(capacities)
+        self._places = places_of(self._capacities)
         self._fits = fits
         self._number = number
         self._releases = list(releases)
         self._checks = checks
         self._smallest: dict[tuple[int, ...] | None, list[tuple[Release, ...]]] = {}
         self._harmless: dict[_Amounts, bool] = {}
+        self._alike = _first_alike(self._capacities)
         self._rooms: dict[tuple[int, ...], bool] = {}
         self._read_devices()
+
+    @cached_property
+    def devices(self) -> frozenset[str]:
+        """The uuids of the devices that the head could be on."""
+        return frozenset(self._places)
 
     @cached_property
     def shadow_time(self) -> float | None:
@@ -91,7 +97,7 @@ class HeadReservation:
 
     def never_delays_head(self, leases: Sequence[Lease]) -> bool:
         """Return whether a job with these leases can never be what the head waits for."""
-        amounts = amounts_of(leases, self._capacities)
+        amounts = amounts_of(leases, self._places)
         if amounts not in self._harmless:
             try:
                 self._harmless[amounts] = not amounts or self._is_harmless(Release(amounts))
@@ -108,7 +114,7 @@ class HeadReservation:
 
     def admit(self, leases: Sequence[Lease], ends: Ends) -> None:
         """Take note of a job that is started before the head: from now on it runs beside everything that is asked."""
-        amounts = amounts_of(leases, self._capacities)
+        amounts = amounts_of(leases, self._places)
         if amounts:
             self._releases.append(Release(amounts, ours=True, ends_at=ends.ends_at, ends=ends.ends))
             self._harmless.clear()
@@ -117,20 +123,23 @@ class HeadReservation:
 
     def amounts(self, leases: Sequence[Lease]) -> dict[int, int]:
         """Return what `leases` take of the devices that the head could be on, by their places in `waits`, in MiB."""
-        return dict(amounts_of(leases, self._capacities))
+        return dict(amounts_of(leases, self._places))
 
     def waits(self, lacking: Callable[[DeviceCapacity], int | None]) -> dict[int, DeviceWait]:
         """Return what the head waits for on each device, by place. `lacking`: MiB that must get free; None: all."""
-        found = {}
-        there: list[list[tuple[bool, Tenant]]] = [[] for _ in self._now]
+        found, known = {}, dict[tuple[int, ...], int | None]()
+        there: list[list[tuple[bool, Tenant]]] = [[] for _ in self._held]
         for release in self._releases:
             for place, mib in release.amounts:
                 there[place].append((release.foreign, Tenant(release.ends or (math.inf,) * FUTURES, max(1, mib))))
-        for place, capacity in enumerate(self._now):
+        for place, held in enumerate(self._held):
             # What others use may leave room enough: a desktop, or what the driver takes for itself.
-            stays = self._fits([_with(self._capacities[place], 0, 0, self._held[place][2])])
+            stays = self._room(place, (0, 0, held[2]))
             tenants = tuple(tenant for foreign, tenant in there[place] if not (foreign and stays))
-            lacks = lacking(capacity) if stays else None
+            key = (self._alike[place], *held)
+            if key not in known:
+                known[key] = lacking(_with(self._capacities[place], *held)) if stays else None
+            lacks = known[key]
             whole = sum(tenant.mib for tenant in tenants)
             found[place] = DeviceWait(whole if lacks is None else lacks, tenants)
         return found
@@ -216,12 +225,14 @@ class HeadReservation:
         self._held = [[0, 0, 0] for _ in self._capacities]
         for release in self._releases:
             _hold(self._held, release, 1)
-        self._now = [_with(capacity, *held) for capacity, held in zip(self._capacities, self._held, strict=True)]
+        self._now = (
+            () if self._number is not None else tuple(map(_with, self._capacities, *zip(*self._held, strict=True)))
+        )
         self._has_room = [self._number is not None and self._room(place, held) for place, held in enumerate(self._held)]
 
     def _room(self, place: int, held: Sequence[int]) -> bool:
         """Return whether one device has room for the head when it holds so much."""
-        key = (place, *held)
+        key = (self._alike[place], *held)
         if key not in self._rooms:
             self._rooms[key] = self._fits([_with(self._capacities[place], *held)])
         return self._rooms[key]
@@ -247,9 +258,9 @@ def releases_of(
     jobs: dict[tuple[str, str], list[Lease]] = {}
     for lease in leases:
         jobs.setdefault((lease.job_label, lease.run_dir), []).append(lease)
-    releases = []
+    releases, places = [], places_of(capacities)
     for (label, run_dir), mine in jobs.items():
-        amounts = amounts_of(mine, capacities)
+        amounts = amounts_of(mine, places)
         known = next((key for key in ((label, run_dir), (label, "")) if key in ends), None)
         if amounts:
             mine_end = Ends() if known is None else ends[known]
@@ -260,16 +271,32 @@ def releases_of(
     return releases
 
 
-def amounts_of(leases: Iterable[Lease], capacities: Sequence[DeviceCapacity]) -> _Amounts:
-    """Return what `leases` take of `capacities`: their places there, each with MiB; all of a whole device."""
-    places = {capacity.device.uuid: place for place, capacity in enumerate(capacities)}
+def amounts_of(leases: Iterable[Lease], places: Mapping[str, tuple[int, int]]) -> _Amounts:
+    """Return what `leases` take of devices: their places, each with MiB; all of a whole device.
+
+    `places`: the place of each, by its uuid, and its MiB.
+    """
     taken: dict[int, int] = {}
     for lease in leases:
         if lease.device_uuid in places:
-            place = places[lease.device_uuid]
-            mib = capacities[place].total_mib if lease.whole else lease.share_mib
-            taken[place] = taken.get(place, 0) + mib
+            place, total_mib = places[lease.device_uuid]
+            taken[place] = taken.get(place, 0) + (total_mib if lease.whole else lease.share_mib)
     return tuple(sorted(taken.items()))
+
+
+def places_of(capacities: Sequence[DeviceCapacity]) -> dict[str, tuple[int, int]]:
+    """Return the place of each device in a row, by its uuid, and its MiB."""
+    return {capacity.device.uuid: (place, capacity.total_mib) for place, capacity in enumerate(capacities)}
+
+
+def _first_alike(capacities: Sequence[DeviceCapacity]) -> list[int]:
+    """Return for each device the place of the first one on which a command fits where it fits on this one."""
+    first = dict[tuple[object, ...], int]()
+    kinds = [
+        (one.idle_mib, one.total_mib, one.foreign_mib, one.beyond_mib, one.foreign, one.alone, one.device.mig_index)
+        for one in capacities
+    ]
+    return [first.setdefault(kind, place) for place, kind in enumerate(kinds)]
 
 
 def _hold(held: "list[list[int]] | dict[int, list[int]]", release: Release, sign: int) -> None:

@@ -17,7 +17,7 @@ from gpusched.model.job import CommandRequest
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Request
 from gpusched.planner.capacity import device_capacities
-from gpusched.scheduling.backfill import Ends, HeadReservation, Release, amounts_of, releases_of
+from gpusched.scheduling.backfill import Ends, HeadReservation, Release, amounts_of, places_of, releases_of
 from gpusched.scheduling.decision import Decision, Running
 from gpusched.scheduling.forecast import FUTURES, DeviceForecast
 from gpusched.scheduling.machine import Machine, MachineSnapshot
@@ -94,7 +94,7 @@ def test_what_could_be_in_the_way_in_one_order_of_ends_waits() -> None:
 
 def test_who_has_a_whole_device_takes_all_of_it_whatever_its_share_is() -> None:
     capacities = device_capacities(host(100, 50), (), 0, None)
-    assert amounts_of([lease("a", 80, whole=True), lease("a", 20, 1)], capacities) == ((0, 100), (1, 20))
+    assert amounts_of([lease("a", 80, whole=True), lease("a", 20, 1)], places_of(capacities)) == ((0, 100), (1, 20))
 
 
 def test_memory_of_others_may_end_too() -> None:
