@@ -32,10 +32,6 @@ def _twice(self: ActorCritic, rollout: Rollout, done: float) -> bool:
     return _LEARN(self, rollout, done)
 
 
-def _constant(self: ActorCritic, rollout: Rollout, _done: float) -> bool:
-    return _LEARN(self, rollout, 0.0)
-
-
 def _dear_death(self: ActorCritic, rollout: Rollout, done: float) -> bool:
     """Learn that a game that ends without a fruit costs one."""
     died = rollout.ended & (rollout.rewards == 0)
@@ -111,7 +107,8 @@ CHANGES: Final[Mapping[str, Change]] = {
     "convolution": Change(networks, "_small", _convolution),
     "blocked": Change(networks, "SeenFromHead", _StillBlocked),
     "twice": Change(ActorCritic, "learn", _twice),
-    "constant": Change(ActorCritic, "learn", _constant),
+    "stay": Change(a2c, "fallen", lambda _done: 0.0),
+    "fall": Change(a2c, "fallen", lambda done: done),
     "death": Change(ActorCritic, "learn", _dear_death),
     "hunger": Change(ActorCritic, "learn", _hunger_is_no_end),
     "curriculum": Change(VectorSnake, "_start", _start_where_another_is, ("actor",)),

@@ -29,6 +29,8 @@ _GRADIENT_NORM: Final = 0.5
 _MINIBATCH: Final[dict[Network, int]] = {"original": 256, "small": 1024}
 _LAST_ENTROPY: Final = 0.05
 """What part of the entropy's weight is left at the end."""
+_STAYS: Final = 0.5
+"""The part of a run in which nothing falls yet: more gives more in a short run, less in a long one (docs/snake.md)."""
 
 
 def advantages(
@@ -49,6 +51,15 @@ def advantages(
     return result.astype(np.float32)
 
 
+def fallen(done: float) -> float:
+    """Return how far what falls over a run has fallen, 0 to 1, when that part of the run is `done`, 0 to 1.
+
+    It stays for the first part and then falls in a straight line: the schedule that Hu et al. 2024 (arXiv:2404.06395)
+    call warmup-stable-decay, without a warmup.
+    """
+    return max(0.0, done - _STAYS) / (1 - _STAYS)
+
+
 def policy_loss(logits: Any, actions: Any, advantage: Any, then: Any, entropy: Any) -> Any:
     """Return the clipped policy loss less the entropy, weighted by `entropy`, of each step [n].
 
@@ -64,7 +75,7 @@ def policy_loss(logits: Any, actions: Any, advantage: Any, then: Any, entropy: A
 class ActorCritic(Algorithm):
     """Teaches `model` from each rollout once, each step turned or mirrored at random.
 
-    Over a run the learning rate falls to 0 and the entropy's weight to a twentieth, both in a straight line.
+    In the second half of a run the learning rate falls to 0 and the entropy's weight to a twentieth.
     """
 
     def __init__(self, model: keras.Model, settings: Settings, random: np.random.Generator) -> None:
@@ -77,8 +88,8 @@ class ActorCritic(Algorithm):
 
     def learn(self, rollout: Rollout, done: float) -> bool:
         """Learn from a rollout, when that part of the run is `done`, 0 to 1."""
-        settings = self._settings
-        self._model.optimizer.learning_rate = settings.learning_rate * (1 - done)
+        settings, fell = self._settings, fallen(done)
+        self._model.optimizer.learning_rate = settings.learning_rate * (1 - fell)
         discount = settings.discount
         advantage = advantages(rollout.rewards * reward_scale(discount), rollout.ended, rollout.values, discount)
         worth = advantage + rollout.values[:-1]
@@ -95,7 +106,7 @@ class ActorCritic(Algorithm):
             "worth": worth.ravel(),
         }
         order = self._random.permutation(steps)[: steps // minibatches * minibatches].reshape(minibatches, -1)
-        entropy = np.full(minibatches, settings.entropy * (1 - (1 - _LAST_ENTROPY) * done), np.float32)
+        entropy = np.full(minibatches, settings.entropy * (1 - (1 - _LAST_ENTROPY) * fell), np.float32)
         self._steps({name: array[order] for name, array in of_step.items()} | {"entropy": entropy})
         return False
 

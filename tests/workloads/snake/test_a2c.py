@@ -211,8 +211,10 @@ def test_each_step_is_learnt_from_once_and_turned_by_itself(
         np.testing.assert_array_equal(minibatches[name].reshape(array.shape), array[order])
 
 
-@pytest.mark.parametrize(("done", "rate", "entropy"), [(0.0, 0.002, 0.01), (0.5, 0.001, 0.00525), (1.0, 0.0, 0.0005)])
-def test_rate_and_entropy_fall_over_the_run(
+@pytest.mark.parametrize(
+    ("done", "rate", "entropy"), [(0.0, 0.002, 0.01), (0.5, 0.002, 0.01), (0.75, 0.001, 0.00525), (1.0, 0.0, 0.0005)]
+)
+def test_rate_and_entropy_fall_in_the_second_half_of_a_run(
     model: keras.Model, monkeypatch: pytest.MonkeyPatch, done: float, rate: float, entropy: float
 ) -> None:
     rollout = Playing(model, VectorSnake(4, 1), np.random.default_rng(1)).play(4)
