@@ -18,7 +18,19 @@ from bench.peers.alone_numba import LAYOUT, MOVE_OF, compiled, read
 from bench.peers.snake_numba import NumbaSnake
 from workloads.snake.rules import CELLS, MOVES
 
-__all__ = ["CLIP", "DISCOUNT", "ENTROPY", "LAST_ENTROPY", "MINIBATCH", "RATE", "STEPS", "TRACE", "advantages"]
+__all__ = [
+    "CLIP",
+    "DISCOUNT",
+    "ENTROPY",
+    "LAST_ENTROPY",
+    "MINIBATCH",
+    "RATE",
+    "STAYS",
+    "STEPS",
+    "TRACE",
+    "advantages",
+    "fallen",
+]
 
 STEPS: Final = 32
 MINIBATCH: Final = 1024
@@ -28,6 +40,7 @@ CLIP: Final = 0.2
 RATE: Final = 0.001
 ENTROPY: Final = 0.01
 LAST_ENTROPY: Final = 0.05
+STAYS: Final = 0.5
 _SCALE: Final = (1 - DISCOUNT) / 0.03
 _UNITS: Final = (128, 128)
 _MEAN_OVER: Final = 1000
@@ -135,6 +148,7 @@ class Alone:
     def _learn(self, moves: Any, then: Any, advantage: Any, values: Any, done: float) -> None:
         worth = (advantage + values[:-1]).ravel()
         advantage = ((advantage - advantage.mean()) / (advantage.std() + 1e-6)).ravel()
+        fell = fallen(done)
         order, seen = self._random.permutation(len(moves)), self._seen[:STEPS].reshape(-1, LAYOUT.size)
         for at in range(0, len(order) - MINIBATCH + 1, MINIBATCH):
             mine = order[at : at + MINIBATCH]
@@ -142,7 +156,12 @@ class Alone:
             self._turn(seen, mine, symmetries, self._images)
             batch = {"seen": self._images, "moves": MOVE_OF[symmetries, moves[mine]].astype(np.int32)}
             batch |= {"then": then[mine], "advantage": advantage[mine], "worth": worth[mine]}
-            self._network.learn(batch, RATE * (1 - done), ENTROPY * (1 - (1 - LAST_ENTROPY) * done))
+            self._network.learn(batch, RATE * (1 - fell), ENTROPY * (1 - (1 - LAST_ENTROPY) * fell))
+
+
+def fallen(done: float) -> float:
+    """How far rate and entropy have fallen, as in workloads/snake/a2c.py."""
+    return max(0.0, done - STAYS) / (1 - STAYS)
 
 
 def advantages(rewards: Any, ended: Any, values: Any) -> Any:

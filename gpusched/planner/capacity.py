@@ -59,9 +59,13 @@ class DeviceCapacity(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def is_whole(self) -> bool:
         """Whether nothing computes on the device, and enough of it is left."""
-        computing = any("C" in process.kind for process in self.foreign)
         left = 2 * self.plannable_mib >= self.idle_mib
-        return not self.leased_mib and not computing and not self.taken and left
+        return not self.leased_mib and not self.computing and not self.taken and left
+
+    @cached_property
+    def computing(self) -> bool:
+        """Whether a process of others computes on the device."""
+        return any("C" in process.kind for process in self.foreign)
 
     @property
     def unseen_mib(self) -> int:
@@ -122,7 +126,7 @@ def _unusable(device: Device) -> str | None:
     return None
 
 
-@lru_cache(maxsize=1024)  # each job that a pass starts asks for all devices once more, and few have changed
+@lru_cache(maxsize=512)  # of one reading: each job that a pass starts asks for all devices again, and few have changed
 def _budget(device: Device, total: int, leases: tuple[Lease, ...], headroom: int) -> DeviceCapacity:
     own = {lease.pid: lease.holder for lease in leases if lease.pid is not None} if device.processes else {}
     foreign = tuple(process for process in device.processes if process.pid not in own)

@@ -54,6 +54,7 @@ class HeadReservation:
     """What the head of a queue waits for. `capacities`: of devices that it could be on; `fits` returns if it is there.
 
     `number`: it fits where `fits` is true of that many single devices; None: where it is true of all of them together.
+    Of a single device `fits` sees memory, processes and compute mode, not which one it is: alike ones are asked once.
     `releases` are all that is on them. `checks` bounds how many sets of ends are checked.
     """
 
@@ -73,7 +74,7 @@ class HeadReservation:
         self._checks = checks
         self._smallest: dict[tuple[int, ...] | None, list[tuple[Release, ...]]] = {}
         self._harmless: dict[_Amounts, bool] = {}
-        self._alike = _first_alike(self._capacities)
+        self._alike = tuple(_first_alike(self._capacities))
         self._rooms: dict[tuple[int, ...], bool] = {}
         self._read_devices()
 
@@ -289,14 +290,12 @@ def places_of(capacities: Sequence[DeviceCapacity]) -> dict[str, tuple[int, int]
     return {capacity.device.uuid: (place, capacity.total_mib) for place, capacity in enumerate(capacities)}
 
 
-def _first_alike(capacities: Sequence[DeviceCapacity]) -> list[int]:
-    """Return for each device the place of the first one on which a command fits where it fits on this one."""
+def _first_alike(capacities: Sequence[DeviceCapacity]) -> Iterator[int]:
+    """Yield for each device the place of the first one that is equal in all that decides whether a job fits there."""
     first = dict[tuple[object, ...], int]()
-    kinds = [
-        (one.idle_mib, one.total_mib, one.foreign_mib, one.beyond_mib, one.foreign, one.alone, one.device.mig_index)
-        for one in capacities
-    ]
-    return [first.setdefault(kind, place) for place, kind in enumerate(kinds)]
+    for place, one in enumerate(capacities):
+        kind = one.idle_mib, one.foreign_mib, one.drivers_mib, one.computing, one.alone
+        yield first.setdefault(kind, place)
 
 
 def _hold(held: "list[list[int]] | dict[int, list[int]]", release: Release, sign: int) -> None:
@@ -330,5 +329,4 @@ def _with(capacity: DeviceCapacity, leased: int, tenants: int, used: int) -> Dev
     """Return the device with `leased` MiB of `tenants` leases, and with or without the processes of others."""
     if not used:
         capacity = replace(capacity, foreign_mib=0, foreign=())
-    computing = any("C" in process.kind for process in capacity.foreign)
-    return replace(capacity, leased_mib=leased, taken=capacity.alone and (bool(tenants) or computing))
+    return replace(capacity, leased_mib=leased, taken=capacity.alone and (bool(tenants) or capacity.computing))

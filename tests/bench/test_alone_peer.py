@@ -69,6 +69,7 @@ def test_its_numbers_and_its_advantages_are_the_products() -> None:
     assert (usual.discount, usual.learning_rate, usual.entropy) == (alone.DISCOUNT, alone.RATE, alone.ENTROPY)
     assert (usual.steps_of_rollout, a2c._MINIBATCH["small"]) == (alone.STEPS, alone.MINIBATCH)
     assert (alone.TRACE, alone.CLIP, alone.LAST_ENTROPY) == (a2c._TRACE, a2c._CLIP, a2c._LAST_ENTROPY)
+    assert [alone.fallen(done) for done in (0.0, 0.6, 1.0)] == [a2c.fallen(done) for done in (0.0, 0.6, 1.0)]
     random = np.random.default_rng(0)
     rewards, values = random.random((5, 3), np.float32), random.random((6, 3), np.float32)
     ended = random.random((5, 3)) < 0.3

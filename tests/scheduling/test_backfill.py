@@ -12,14 +12,15 @@ from gpusched.errors import DoesNotFit
 from gpusched.execution.plans import could_be_on, mib_lacking, on_single_devices, plan_for
 from gpusched.execution.plans import is_feasible as fits_on
 from gpusched.leases.directory import leases_of_plan
-from gpusched.model.device import DeviceProcess, Inventory
+from gpusched.model.device import ComputeMode, DeviceProcess, Inventory
 from gpusched.model.job import CommandRequest
 from gpusched.model.lease import Lease
 from gpusched.model.plan import Request
-from gpusched.planner.capacity import device_capacities
+from gpusched.planner.capacity import DeviceCapacity, device_capacities
+from gpusched.planner.command import command_fits, lacking_mib
 from gpusched.scheduling.backfill import Ends, HeadReservation, Release, amounts_of, places_of, releases_of
 from gpusched.scheduling.decision import Decision, Running
-from gpusched.scheduling.forecast import FUTURES, DeviceForecast
+from gpusched.scheduling.forecast import FUTURES, DeviceForecast, DeviceWait
 from gpusched.scheduling.machine import Machine, MachineSnapshot
 from gpusched.storage.job import Job
 from tests.planner.building import ask, host
@@ -133,6 +134,46 @@ def test_where_there_are_too_many_ways_to_end_nothing_is_called_harmless() -> No
 
     assert reservation(1000).never_delays_head([lease("new", 1)])
     assert not reservation(10).never_delays_head([lease("new", 1)])
+
+
+commands = st.one_of(st.just(whole(1)), st.integers(1, 90).map(memory), st.sampled_from([0.2, 0.4, 0.5, 1.0]).map(part))
+kinds_of_devices = st.sampled_from(
+    [
+        (100, 0, "default", None, None),
+        (50, 0, "default", None, None),
+        (100, 1, "default", 0, None),
+        (100, 21, "default", None, None),
+        (100, 21, "default", None, ("G", 20)),
+        (100, 21, "default", None, ("C", 20)),
+        (100, 21, "exclusive_process", None, ("G", 20)),
+    ]
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(kinds_of_devices, min_size=6, max_size=9), commands, st.lists(st.integers(0, 8), max_size=8))
+def test_what_a_head_waits_for_on_a_device_is_the_same_whatever_the_others_are(
+    kinds: list[tuple[int, int, ComputeMode, int | None, tuple[str, int] | None]],
+    need: CommandRequest,
+    held: list[int],
+) -> None:
+    devices = tuple(
+        replace(
+            host(*[total] * len(kinds), used=[used] * len(kinds)).devices[place],
+            compute_mode=mode,
+            mig_index=mig,
+            processes=() if other is None else (DeviceProcess(pid=4711 + place, kind=other[0], memory_mib=other[1]),),
+        )
+        for place, (total, used, mode, mig, other) in enumerate(kinds)
+    )
+    leases = [lease(f"old-{i}", 30, place) for i, place in enumerate(held) if place < len(kinds)]
+    capacities = device_capacities(replace(host(100), devices=devices), leases, 0, None)
+
+    def waits(some: Sequence[DeviceCapacity]) -> list[DeviceWait]:
+        head = HeadReservation(some, releases_of(some, leases, {}), lambda on: command_fits(need, on, 1), 100, 1)
+        return list(head.waits(lambda on: lacking_mib(need, on, 1)).values())
+
+    assert waits(capacities) == [wait for one in capacities for wait in waits([one])]
 
 
 needs = st.one_of(

@@ -30,7 +30,7 @@ _MINIBATCH: Final[dict[Network, int]] = {"original": 256, "small": 1024}
 _LAST_ENTROPY: Final = 0.05
 """What part of the entropy's weight is left at the end."""
 _STAYS: Final = 0.5
-"""The part of a run in which nothing falls yet: more gives more in a short run, less in a long one (docs/snake.md)."""
+"""The part of a run in which nothing falls yet (docs/snake-measured.md)."""
 
 
 def advantages(
@@ -75,7 +75,7 @@ def policy_loss(logits: Any, actions: Any, advantage: Any, then: Any, entropy: A
 class ActorCritic(Algorithm):
     """Teaches `model` from each rollout once, each step turned or mirrored at random.
 
-    In the second half of a run the learning rate falls to 0 and the entropy's weight to a twentieth.
+    In the second half of a run with a limit the learning rate falls to 0 and the entropy's weight to a twentieth.
     """
 
     def __init__(self, model: keras.Model, settings: Settings, random: np.random.Generator) -> None:

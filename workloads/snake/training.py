@@ -28,7 +28,7 @@ __all__ = ["Training"]
 
 _USUAL_RUN_S: Final = 3600.0
 _LAST_PART: Final = 0.9
-"""Without a limit, or near a target, it goes on learning as in the last tenth of an hour."""
+"""Without a limit, or near a target, it goes on learning as it does six minutes before the end of an hour."""
 _GAMES_TO_DRAW_FROM: Final = 5
 """Few, because a run that is stopped has only seconds left; an evaluation draws the median of its games instead."""
 

@@ -212,7 +212,8 @@ def test_each_step_is_learnt_from_once_and_turned_by_itself(
 
 
 @pytest.mark.parametrize(
-    ("done", "rate", "entropy"), [(0.0, 0.002, 0.01), (0.5, 0.002, 0.01), (0.75, 0.001, 0.00525), (1.0, 0.0, 0.0005)]
+    ("done", "rate", "entropy"),
+    [(0.0, 0.002, 0.01), (0.5, 0.002, 0.01), (0.75, 0.001, 0.00525), (0.9, 0.0004, 0.0024), (1.0, 0.0, 0.0005)],
 )
 def test_rate_and_entropy_fall_in_the_second_half_of_a_run(
     model: keras.Model, monkeypatch: pytest.MonkeyPatch, done: float, rate: float, entropy: float
