@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 from bench.fresh import ROOT
 from bench.peers.starting import own_state
 
-__all__ = ["VARIANTS", "changed_workload"]
+__all__ = ["VARIANTS", "changed_workload", "without_texts"]
 
 _KEPT: Final = ROOT / "docs" / "snake-ablation.csv"
 _WORKLOAD: Final = ROOT / "workloads" / "snake" / "workload.toml"

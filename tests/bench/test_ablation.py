@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.ablation.__main__ import VARIANTS, changed_workload
+from bench.ablation.__main__ import VARIANTS, changed_workload, without_texts
 from bench.ablation.changed import CHANGES, Change
 from workloads.snake import networks
 from workloads.snake.rules import FRUIT, HEAD
@@ -27,6 +27,13 @@ def test_what_is_changed_is_there_and_is_another_then(name: str) -> None:
 def test_what_has_another_name_by_now_is_an_error() -> None:
     with pytest.raises(AttributeError):
         Change(networks, "_gone", None).make()
+
+
+def test_runs_are_of_other_code_when_a_number_changes_and_not_when_a_text_does() -> None:
+    code = 'RATE = 1\n"""What it is."""\n\n\ndef learn():\n    """Learn."""\n    return RATE\n'
+    same = '# A comment.\nRATE = 1\n\n\ndef learn():\n    """Learn better."""\n\n    return RATE\n'
+    assert without_texts(code) == without_texts(same)
+    assert without_texts(code) != without_texts(code.replace("RATE = 1", "RATE = 2"))
 
 
 def test_both_programs_of_a_workload_have_the_change(tmp_path: Path) -> None:
