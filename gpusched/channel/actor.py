@@ -201,9 +201,12 @@ class Actor:
         return len(self._loop.in_flight) + len(self._loop.outbox) < self._loop.credits
 
     def _wait(self, ready: Callable[[], bool], timeout: float | None) -> bool:
-        over = self._loop.wait(lambda: self._loop.gone is not None or self._closed or ready(), timeout)
-        if self._loop.gone is not None:
-            raise self._loop.gone
+        loop = self._loop
+        over = loop.gone is not None or self._closed or ready()
+        if not over:
+            over = loop.wait(lambda: loop.gone is not None or self._closed or ready(), timeout)
+        if loop.gone is not None:
+            raise loop.gone
         if self._closed:
             raise ChannelError("this Actor is closed", "make a new one")
         return over

@@ -33,6 +33,7 @@ class ActorThread(ActorProtocol):
         super().__init__(socket, self._link.wake, speaker, limits)
         self.changed = threading.Condition()
         self._stand_in: int | None = None
+        self._waiting = 0
 
     # What the application's thread may call, with `changed` held
 
@@ -68,11 +69,12 @@ class ActorThread(ActorProtocol):
             self.wake.set()  # the thread may wait for other things, and longer
 
     def wait(self, over: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait for messages until `over`, in the thread's place; False when `timeout` seconds passed before."""
+        """Wait for messages until `over`, in the thread's place; False when `timeout` seconds passed before.
+
+        It is not over yet.
+        """
         if self._stand_in is not None:  # of several threads in calls one does
-            return self.changed.wait_for(over, timeout)
-        if over():
-            return True
+            return self._wait_for(over, timeout)
         if timeout is not None and timeout <= 0:
             self._guarded_turn()
             return over()
@@ -95,19 +97,28 @@ class ActorThread(ActorProtocol):
         finally:
             self._link.stand_back()
             self._stand_in = None
-            self.changed.notify_all()
+            if self._waiting:
+                self.changed.notify_all()
 
     def notify(self) -> None:
         """Let all threads that wait check again."""
-        self.changed.notify_all()
+        if self._waiting:
+            self.changed.notify_all()
         if self._stand_in not in {None, threading.get_ident()}:
             self._link.nudge.set()
 
     def close_link(self) -> None:
         """Give the socket back, after the thread has ended and the thread that waits has gone."""
         self.notify()
-        self.changed.wait_for(lambda: self._stand_in is None, _STANDS_BACK_S)
+        self._wait_for(lambda: self._stand_in is None, _STANDS_BACK_S)
         self._link.close()
+
+    def _wait_for(self, over: Callable[[], bool], timeout: float | None) -> bool:
+        self._waiting += 1
+        try:
+            return self.changed.wait_for(over, timeout)
+        finally:
+            self._waiting -= 1
 
     # The thread
 

@@ -20,14 +20,15 @@ __all__ = ["Fetching"]
 class Fetching:
     """What one actor knows of weights. `longest`: bytes that a set may have.
 
-    `waited_for`: how many calls of the application wait for newer ones. With none, the next are fetched, over a socket,
-    halfway to when it is likely to take some again. A learner may publish for every batch, and an actor uses one
-    version for each of its own: to fetch all of them would take more of both hosts, and of what is between, than the
-    batches.
+    `have`: the version that is here, 0 for none. `waited_for`: how many calls of the application wait for newer ones.
+    With none, the next are fetched, over a socket, halfway to when it is likely to take some again. A learner may
+    publish for every batch, and an actor uses one version for each of its own: to fetch all of them would take more of
+    both hosts, and of what is between, than the batches.
     """
 
     def __init__(self, longest: int) -> None:
         self.weights: Weights | None = None
+        self.have = 0
         self.learner = ""
         self.waited_for = 0
         self._longest: Final = longest
@@ -37,11 +38,6 @@ class Fetching:
         self._views = Views()
         self._got: GotWeights | None = None
         self._unanswered, self._answer_after = 0, 1
-
-    @property
-    def have(self) -> int:
-        """The version that is here, 0 for none."""
-        return 0 if self.weights is None else self.weights.version
 
     def begin(self, newest: int, *, same: bool) -> None:
         """Begin with a learner that has version `newest`; `same`: it is the one from before."""
@@ -82,6 +78,7 @@ class Fetching:
         arrays = self._unpack(header, frames) if header.segment is None else self._map(header, header.segment)
         if self.weights is None or header.version > self.weights.version:
             self.weights, self.learner = Weights(version=header.version, arrays=arrays), learner
+            self.have = header.version
             self.note_version(header.version)
 
     @property

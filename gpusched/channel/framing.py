@@ -7,7 +7,7 @@ against the bytes that really came before an array is made, so a lying header co
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -47,16 +47,16 @@ def pack_arrays(arrays: Mapping[str, Array], max_message: int) -> tuple[tuple[Ar
     """
     if len(arrays) > MAX_FRAMES:
         raise UsageError(f"{len(arrays)} arrays in one message", f"send at most {MAX_FRAMES}, or stack them")
-    specs, ready, total = [], [], 0
+    described, ready = [], []
     for name, given in arrays.items():
-        array = _travelling(name, given)
-        spec = ArraySpec(name, array.dtype.str, array.shape)
-        total += array.nbytes or _extent(spec)
-        specs.append(spec)
-        ready.append(array)
-    if total > max_message:
+        array = np.asarray(given)
+        spec, dtype = _described(name, array.dtype, array.shape)
+        described.append(spec)
+        ready.append(array if dtype is None and array.flags.c_contiguous else np.asarray(array, dtype, order="C"))
+    specs = tuple(described)
+    if (total := _layout(specs).total) > max_message:
         raise UsageError(f"a message of {total} bytes is over the {max_message} allowed", "send smaller batches")
-    return tuple(specs), ready
+    return specs, ready
 
 
 class _Layout(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ def pieces(specs: tuple[ArraySpec, ...]) -> tuple[tuple[int, int], ...]:
 
 def extent(specs: tuple[ArraySpec, ...]) -> int:
     """Return the bytes that a segment must have to hold these arrays. Raises ProtocolError as pieces() does."""
-    return pieces(specs)[-1][1] if specs else 0
+    return _layout(specs).pieces[-1][1] if specs else 0
 
 
 def split(specs: tuple[ArraySpec, ...], block: Array) -> list[Array]:
@@ -105,8 +105,7 @@ def unpack_block(specs: tuple[ArraySpec, ...], block: Array, max_message: int) -
 
     Raises ProtocolError, and nothing else, when it does not, or they are more than `max_message`.
     """
-    _check(specs, max_message)
-    found = pieces(specs)
+    found = _bounded(specs, max_message).pieces
     if found and found[-1][1] > block.nbytes:
         raise ProtocolError(f"arrays of {found[-1][1]} bytes do not fit into a segment of {block.nbytes}")
     return {
@@ -124,7 +123,7 @@ def unpack_arrays(
     """
     if len(specs) != len(frames):
         raise ProtocolError(f"{len(frames)} arrays came, the header lists {len(specs)}")
-    _check(specs, max_message)
+    _bounded(specs, max_message)
     return {spec.name: _view(spec, frame) for spec, frame in zip(specs, frames, strict=True)}
 
 
@@ -139,25 +138,24 @@ def plain_meta(meta: Mapping[str, object]) -> Meta:
     return plain
 
 
-def _check(specs: tuple[ArraySpec, ...], max_message: int) -> None:
-    if _layout(specs).total > max_message:
+def _bounded(specs: tuple[ArraySpec, ...], max_message: int) -> _Layout:
+    layout = _layout(specs)
+    if layout.total > max_message:
         raise ProtocolError(f"the arrays are more than the {max_message} bytes allowed")
+    return layout
 
 
-def _travelling(name: str, given: Array) -> Array:
-    array = np.asarray(given)
+@functools.lru_cache(maxsize=64, typed=True)
+def _described(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[ArraySpec, np.dtype[Any] | None]:
+    """Return how a header describes an array, and the dtype that it has to get for that, None for its own."""
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME:
         raise UsageError(f"an array's name is {name!r}", f"use a text of 1 to {MAX_NAME} characters")
-    if array.ndim > MAX_DIMENSIONS:
-        raise UsageError(f"array {name!r} has {array.ndim} dimensions", f"reshape it to {MAX_DIMENSIONS} at the most")
-    if array.dtype.str in DTYPES and array.flags.c_contiguous:
-        return array
-    little = array.dtype.newbyteorder("<")
-    if little.str not in DTYPES:
-        raise UsageError(
-            f"array {name!r}: dtype {array.dtype} cannot travel", f"convert it to one of {', '.join(DTYPES)}"
-        )
-    return np.asarray(array, dtype=DTYPES[little.str], order="C")
+    if len(shape) > MAX_DIMENSIONS:
+        raise UsageError(f"array {name!r} has {len(shape)} dimensions", f"reshape it to {MAX_DIMENSIONS} at the most")
+    little = dtype.newbyteorder("<").str
+    if little not in DTYPES:
+        raise UsageError(f"array {name!r}: dtype {dtype} cannot travel", f"convert it to one of {', '.join(DTYPES)}")
+    return ArraySpec(name, little, shape), None if dtype.str == little else DTYPES[little]
 
 
 def _extent(spec: ArraySpec) -> int:

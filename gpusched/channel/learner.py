@@ -155,7 +155,8 @@ class Learner:
                 return None
             if waiting is None:  # stop() or a failure: for every other thread in get() too
                 self._loop.stop()
-                self._raise_failure()
+                if self._loop.failure is not None:
+                    raise self._loop.failure
                 break
             batch = waiting.batch
             if batch is not None:
@@ -227,12 +228,9 @@ class Learner:
         if self._claim is not None:
             self._claim.release()
 
-    def _raise_failure(self) -> None:
+    def _check(self) -> None:
         if self._loop.failure is not None:
             raise self._loop.failure
-
-    def _check(self) -> None:
-        self._raise_failure()
         if self._closed:
             raise ChannelError("this Learner is closed", "make a new one")
         if os.getpid() != self._process:

@@ -268,11 +268,12 @@ class LearnerProtocol:
         answered = set()
         while self._answers:
             batch, header, frames = self._answers.popleft()
-            peer = self._registry.process(batch.actor, batch.process)
+            owner = (batch.actor, batch.process)
+            peer = self._registry.process(*owner)
             if peer is not None:
-                freed = self._freed.pop(peer.owner, None)
+                freed = self._freed.pop(owner, None)
                 self._send(peer, header if freed is None else replace(header, freed=tuple(freed)), frames)
-                answered.add((peer.owner, batch.seq))
+                answered.add((owner, batch.seq))
         return answered
 
     def _acknowledge(self, answered: Collection[tuple[Owner, int]] = (), *, all_freed: bool = False) -> None:
@@ -283,7 +284,7 @@ class LearnerProtocol:
         taken: dict[str, tuple[ActorRecord, list[int]]] = {}
         while self._taken:
             waiting = self._taken.popleft()
-            if self._registry.taken(waiting) and (waiting.peer.owner, waiting.seq) not in answered:
+            if self._registry.taken(waiting) and ((waiting.peer.name, waiting.nonce), waiting.seq) not in answered:
                 taken.setdefault(waiting.peer.name, (waiting.peer, []))[1].append(waiting.seq)
         if all_freed:
             for owner in self._freed:

@@ -85,15 +85,17 @@ class LearnerThread(LearnerProtocol):
             self._link.stand_in()
             while True:
                 if not self._inbox.empty():
-                    with suppress(Empty):
+                    try:
                         return self._inbox.get_nowait()
+                    except Empty:  # another thread was quicker
+                        pass
                 if self._taken:  # questions that are not answered yet
                     with self._lock:
                         self._guarded(self._send_due)
                 left = None if end is None else end - time.monotonic()
                 self._link.follow(left)
                 with self._lock:
-                    self._guarded(self._turn)
+                    self._guarded(self._turn if self._link.reports_once else self._listen)
                 if left is not None and left <= 0:
                     return self._inbox.get_nowait()
         finally:

@@ -43,7 +43,7 @@ class LocalClient(ClientSocket):
     def receive(self) -> Received | None:
         """Return the next message, None if there is none."""
         connection = self._connection
-        if connection is None:
+        if connection is None or connection.drained():
             return None
         try:
             if connection.waits:
@@ -154,7 +154,8 @@ class LocalServer(Socket):
                 self._lose(connection, error)
                 continue
             if parts is not None:
-                self._ready.append(connection)
+                if not connection.drained():
+                    self._ready.append(connection)
                 return Received(connection.route, parts[0], parts[1:])
         self._is_polled = False  # what came meanwhile is reported again
         return None

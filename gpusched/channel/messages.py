@@ -79,7 +79,7 @@ ArrayName = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
 MetaValue = bool | int | float | str
 
 
-class ArraySpec(msgspec.Struct, frozen=True, array_like=True):
+class ArraySpec(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
     """One array of a message: its frame follows the header, in the same order. `dtype` as NumPy writes it: `<f4`."""
 
     name: ArrayName

@@ -71,13 +71,20 @@ class Connection:
         Raises OSError when the connection has ended, ProtocolError for what cannot be a message.
         """
         self._tear()
-        while not ((self._sizes or (self._end and self._read_prefix())) and self._fill()):
+        while not ((self._sizes or (self._start < self._end and self._read_prefix())) and self._fill()):
             if not self._read():
                 self._torn = False
                 return None
         parts, self._parts, self._sizes = self._parts, [], ()
         self._torn = False
         return parts
+
+    def drained(self) -> bool:
+        """Return, once, whether receive() would find nothing: until `events` reports more it need not be called."""
+        drained = self._empty and self._start == self._end
+        if drained:
+            self._empty = False
+        return drained
 
     def end(self) -> None:
         """End the connection, also where a process that was forked off has it too: both sides see the end."""
@@ -93,14 +100,13 @@ class Connection:
         Raises OSError after a signal amid a message.
         """
         self._tear()
-        self._flush()
-        if self.full:
-            self._torn = False
-            return False
-        sizes = [len(part) for part in parts]
-        prefix = _prefix(len(sizes)).pack(_MAGIC, len(sizes), *sizes)
-        whole = [prefix, *parts]
-        if self._waiting or not self._write(whole, len(prefix) + sum(sizes)):
+        if self._waiting:
+            self._flush()
+            if self.full:
+                self._torn = False
+                return False
+        whole = [_prefix(len(parts)).pack(_MAGIC, len(parts), *map(len, parts)), *parts]
+        if self._waiting or not self._write(whole, sum(map(len, whole))):
             self._waiting.append(whole)
             self._await_room()
         self._torn = False
@@ -142,6 +148,8 @@ class Connection:
         if self._empty:
             self._empty = False
             return False
+        if self._start == self._end:
+            self._start = self._end = 0
         into = self._bytes[self._end :] if self._block is None else self._block[self._filled :]
         try:
             count = self.stream.recv_into(into)
@@ -181,11 +189,11 @@ class Connection:
 
     def _fill(self) -> bool:
         """Move the parts out of the buffer; return whether all of the message is there."""
-        while len(self._parts) < len(self._sizes):
-            size = self._sizes[len(self._parts)]
-            if self._block is None and size <= self._end - self._start:
-                self._parts.append(memoryview(bytearray(self._bytes[self._start : self._start + size])))
-                self._start += size
+        for size in self._sizes[len(self._parts) :]:
+            stop = self._start + size
+            if self._block is None and stop <= self._end:
+                self._parts.append(memoryview(bytearray(self._bytes[self._start : stop])))
+                self._start = stop
                 continue
             if self._block is None:  # the rest of this part is read into its place
                 self._block, self._filled = _memory(size), self._end - self._start

@@ -135,6 +135,7 @@ class Transport:
     for messages too stands in for it: it waits in follow(), for messages and `nudge`, and a message wakes it alone.
     That spares a change of threads for each message. Where messages come in the moments between, the own thread leaves
     them to the application until that has stayed away for _ABSENCE_S. Both wait without the lock.
+    `frames_of` is that of a socket, for any of them.
     """
 
     def __init__(self) -> None:
@@ -143,7 +144,7 @@ class Transport:
         self._sockets: list[Socket] = []
         self._turn = 0
         self.reports_once = False
-        self._frames_of: Callable[[Sequence[Array]], list[Part]]
+        self.frames_of: Callable[[Sequence[Array]], list[Part]]
         self._listens, self._stands_in, self._sleeps = True, False, False
         self._state = threading.Lock()  # around what poll() and the thread that stands in share
         self._times = self._seen = 0  # how often a thread stood in, and as poll() saw it last
@@ -157,7 +158,7 @@ class Transport:
         """Take a socket in, before any thread waits. It is closed with this."""
         self._sockets.append(socket)
         self.reports_once = self.reports_once or socket.reports_once
-        self._frames_of = socket.frames_of
+        self.frames_of = socket.frames_of
         self._poll.register(socket.descriptor, select.EPOLLIN)
         self._follow.register(socket.descriptor, select.POLLIN)
 
@@ -227,11 +228,10 @@ class Transport:
 
     def send(self, route: Route, parts: Sequence[Part]) -> bool:
         """Hand a message over without waiting. False: there is no room, no connection, or no such route."""
-        return any(socket.send(route, parts) for socket in self._sockets)
-
-    def frames_of(self, arrays: Sequence[Array]) -> list[Part]:
-        """Return the arrays' bytes as parts for any of the sockets, copied. They may be sent to many."""
-        return self._frames_of(arrays)
+        for socket in self._sockets:  # noqa: SIM110 (a generator takes longer than all the rest of this)
+            if socket.send(route, parts):
+                return True
+        return False
 
     def close(self) -> None:
         """Send what is under way, for a second at the most, and give everything back; after the thread has ended."""
