@@ -120,8 +120,8 @@ class DeviceForecast(HeadForecast):
     def _starts_with(self, room: Mapping[int, Sequence[float]]) -> tuple[float, ...]:
         if len(room) < self._number:
             return (math.inf,) * FUTURES
-        rooms = list(room.values())
-        return tuple(max(self._now, sorted(each[i] for each in rooms)[self._number - 1]) for i in range(FUTURES))
+        futures = zip(*room.values(), strict=True)
+        return tuple([max(self._now, sorted(rooms)[self._number - 1]) for rooms in futures])
 
 
 def _with(device: DeviceWait, mib: int, ends: tuple[float, ...]) -> DeviceWait:
@@ -146,6 +146,8 @@ def _rooms(device: DeviceWait) -> tuple[float, ...]:
     spare = sum(tenant.mib for tenant in device.tenants) - device.lacks_mib
     if spare < 0:
         return (math.inf,) * FUTURES
+    if len(device.tenants) == 1:
+        return device.tenants[0].ends
     if all(tenant.mib > spare for tenant in device.tenants):  # all of them must be gone
         return tuple(map(max, zip(*(tenant.ends for tenant in device.tenants), strict=True)))
     return tuple(_room_at(device, i) for i in range(FUTURES))
