@@ -1,9 +1,9 @@
 """Learn Snake with one thing changed at a time, three seeds each, and print a table. Takes some three hours.
 
-Each run has a CPU of its own, for a learner and one actor: as many run side by side as there are CPUs. All are made
-for as many steps, beside other work, too; what changes the time that a step takes also for as many minutes, which
-needs an idle host. What is learnt is kept in docs/snake-ablation.csv as it comes; a run that is there, of the same
-code, is not made again.
+Each run has a CPU of its own, for a learner and one actor: as many run side by side as there are CPUs. All but the slow
+are made for as many steps, beside other work, too; what changes the time that a step takes also for as many minutes,
+which needs an idle host. What is learnt is kept in docs/snake-ablation.csv as it comes; a run that is there, of the
+same code, is not made again.
 """
 
 import argparse
@@ -212,10 +212,12 @@ def _line(limit: str, variant: str, runs: Sequence[Run]) -> str:
 
 
 def main() -> int:
-    """Learn with each variant for as many steps, and with those of another speed for as many minutes."""
+    """Learn with each variant, as Variant has it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=10_000_000, help="of each run (default 10 million)")
-    parser.add_argument("--minutes", type=float, default=2.0, help="of each run (default 2; 0: none)")
+    parser.add_argument(
+        "--minutes", type=float, default=2.0, help="of each run (default 2; 0: none, and no slow variant)"
+    )
     parser.add_argument("--seeds", type=int, default=3, help="runs of each variant (default 3)")
     parser.add_argument("--table", action="store_true", help="print what was reached before, and learn nothing")
     typed = parser.parse_args()

@@ -3,7 +3,9 @@
 import argparse
 import json
 import multiprocessing
+import select
 import socket
+import struct
 import tempfile
 import time
 from collections.abc import Callable
@@ -15,6 +17,9 @@ import zmq
 from bench.peers.children import Pipe, forked
 from bench.peers.steps import percentiles
 from gpusched.channel import Actor, Learner, Limits
+from gpusched.channel.framing import pack_arrays
+from gpusched.channel.messages import AnswerHeader, BatchHeader, decode_from_actor, decode_from_learner, encode_header
+from gpusched.channel.values import Array
 
 __all__ = ["ROWS", "measured"]
 
@@ -75,6 +80,44 @@ class SocketLink(Link):
     def serve(self) -> None:
         """Read, then write."""
         self._server.sendall(self._server.recv(len(MESSAGE), socket.MSG_WAITALL))
+
+
+class LeastLink(Link):
+    """A limit: headers, arrays and calls of the kernel as in gpusched.channel, no names, credits, locks or threads."""
+
+    def __init__(self) -> None:
+        self._server, self._asker = socket.socketpair()
+        self._message = np.frombuffer(MESSAGE, np.uint8)
+        self._specs, _ = pack_arrays({"message": self._message}, 1 << 20)
+        self._prefix, self._buffer = struct.Struct("<II2Q"), memoryview(bytearray(32 << 10))
+        self._polls = {one: select.poll() for one in (self._server, self._asker)}
+        for one, poll in self._polls.items():
+            poll.register(one, select.POLLIN)
+
+    def ask(self) -> None:
+        """Write a header and an array, then read the same."""
+        self._write(self._asker, encode_header(BatchHeader(1, 0, self._specs, {}, asks=True)), self._message)
+        decode_from_learner(self._read(self._asker)[0])
+
+    def serve(self) -> None:
+        """Read, then write."""
+        header, array = self._read(self._server)
+        batch = decode_from_actor(header)
+        if not isinstance(batch, BatchHeader):
+            raise TypeError(f"{batch} came")
+        self._write(self._server, encode_header(AnswerHeader(batch.seq, self._specs)), array)
+
+    def _write(self, to: socket.socket, header: bytes, array: Array) -> None:
+        frame = array.tobytes()
+        to.sendmsg([self._prefix.pack(0, 2, len(header), len(frame)), header, frame], (), socket.MSG_NOSIGNAL)
+
+    def _read(self, of: socket.socket) -> tuple[memoryview, Array]:
+        self._polls[of].poll()
+        of.recv_into(self._buffer)
+        _, _, header, frame = self._prefix.unpack_from(self._buffer)
+        start = self._prefix.size + header
+        array = np.ndarray((frame,), np.uint8, memoryview(bytearray(self._buffer[start : start + frame])))
+        return self._buffer[self._prefix.size : start], array
 
 
 class ZeroMQLink(Link):
@@ -150,6 +193,7 @@ class Ours(Link):
 ROWS: Final[dict[str, Callable[[str], Link]]] = {
     "pipe": lambda _: PipeLink(),
     "unix-socket": lambda _: SocketLink(),
+    "least": lambda _: LeastLink(),
     "zmq-ipc": lambda home: ZeroMQLink(f"ipc://{home}/a"),
     "zmq-tcp": lambda _: ZeroMQLink("tcp://127.0.0.1:*"),
     "ours-ipc": lambda home: Ours(f"ipc://{home}/a"),

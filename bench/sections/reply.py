@@ -5,10 +5,11 @@ from typing import Final
 from bench.rows import by_python, by_ray
 from bench.section import Figure, Goal, Row, Section
 
-__all__ = ["OURS", "PIPE", "SECTION", "TCP", "ZEROMQ_TCP"]
+__all__ = ["LEAST", "OURS", "PIPE", "SECTION", "TCP", "ZEROMQ_TCP"]
 
 _PEER: Final = "bench.peers.reply"
 OURS: Final = "gpusched.channel, ipc"
+LEAST: Final = "limit: headers and arrays alone"
 PIPE: Final = "Pipe"
 TCP: Final = "gpusched.channel, tcp on loopback"
 ZEROMQ_TCP: Final = "ZeroMQ, tcp on loopback"
@@ -18,7 +19,8 @@ SECTION: Final = Section(
     title="A request of 1 KiB and a reply as long, between two processes",
     about=(
         "From before the request is made until its reply is there, one at a time. gpusched.channel is behind a bare "
-        "pipe or socket here: it finds the actor by its name, counts its credits, and checks what came (decision 29)."
+        "pipe or socket here: it finds the actor by its name, counts its credits, and checks what came (decision 29). "
+        "The last row is Python with the same headers, arrays and calls of the kernel, and nothing else of that."
     ),
     figures={
         "p50": Figure("p50", "µs", "less"),
@@ -33,6 +35,7 @@ SECTION: Final = Section(
         Row(ZEROMQ_TCP, "strong", by_python(_PEER, "zmq-tcp")),
         Row("a call of a Ray actor", "other", by_ray("bench.peers.ray_batch", "reply"), rounds=1),
         Row("limit: unix socket", "limit", by_python(_PEER, "unix-socket")),
+        Row(LEAST, "limit", by_python(_PEER, "least")),
     ),
     goals=(
         Goal("ask and answer: at most twice a pipe's time", "p50", OURS, than=PIPE, times=0.5),

@@ -47,16 +47,16 @@ def pack_arrays(arrays: Mapping[str, Array], max_message: int) -> tuple[tuple[Ar
     """
     if len(arrays) > MAX_FRAMES:
         raise UsageError(f"{len(arrays)} arrays in one message", f"send at most {MAX_FRAMES}, or stack them")
-    described, ready = [], []
+    specs, ready, total = [], [], 0
     for name, given in arrays.items():
         array = np.asarray(given)
         spec, dtype = _described(name, array.dtype, array.shape)
-        described.append(spec)
+        total += array.nbytes or _extent(spec)
+        specs.append(spec)
         ready.append(array if dtype is None and array.flags.c_contiguous else np.asarray(array, dtype, order="C"))
-    specs = tuple(described)
-    if (total := _layout(specs).total) > max_message:
+    if total > max_message:
         raise UsageError(f"a message of {total} bytes is over the {max_message} allowed", "send smaller batches")
-    return specs, ready
+    return tuple(specs), ready
 
 
 class _Layout(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ class _Layout(msgspec.Struct, frozen=True):
     total: int
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=64)
 def _layout(specs: tuple[ArraySpec, ...]) -> _Layout:
     """Work it out once: one batch, one version is as the other. Raises ProtocolError for what no sender may send."""
     if len({spec.name for spec in specs}) != len(specs):
@@ -145,7 +145,7 @@ def _bounded(specs: tuple[ArraySpec, ...], max_message: int) -> _Layout:
     return layout
 
 
-@functools.lru_cache(maxsize=64, typed=True)
+@functools.lru_cache(maxsize=4 * MAX_FRAMES, typed=True)
 def _described(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[ArraySpec, np.dtype[Any] | None]:
     """Return how a header describes an array, and the dtype that it has to get for that, None for its own."""
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME:

@@ -76,8 +76,7 @@ class LearnerProtocol:
         self._pool = WeightsSegmentPool()
         self._published: Published | None = None
         self._freed: dict[Owner, list[int]] = {}
-        self._floor = self._announced = 0
-        self._next_news = 0.0
+        self._floor, self._announced, self._next_news = 0, 0, 0.0
         self._complaints: set[tuple[Route | str, str]] = set()
         self._over = False
 
@@ -193,6 +192,7 @@ class LearnerProtocol:
         if self._published is not None:
             self._floor += 1
             self._published = replace(self._published, version=self._floor)
+            self._link.wake.set()  # the other actors have to know of it
 
     def _keep(self, route: Route, peer: ActorRecord, header: BatchHeader, frames: list[memoryview]) -> None:
         kind = "credit"

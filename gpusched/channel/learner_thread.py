@@ -95,7 +95,7 @@ class LearnerThread(LearnerProtocol):
                 left = None if end is None else end - time.monotonic()
                 self._link.follow(left)
                 with self._lock:
-                    self._guarded(self._turn if self._link.reports_once else self._listen)
+                    self._guarded(self._listen if self._authenticator is None else self._turn)
                 if left is not None and left <= 0:
                     return self._inbox.get_nowait()
         finally:

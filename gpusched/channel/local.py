@@ -147,15 +147,17 @@ class LocalServer(Socket):
         if self._since_polled > _MESSAGES_A_ROUND:  # one that sends without end must not keep the others waiting
             self._find_ready()
         while self._ready or (not self._is_polled and self._find_ready()):
-            connection = self._ready.popleft()
+            connection = self._ready[0]  # it stays there meanwhile: the handler of a signal may raise
             try:
                 parts = connection.receive()
             except (OSError, ProtocolError) as error:
                 self._lose(connection, error)
                 continue
+            if parts is None or connection.drained():
+                self._ready.popleft()
+            else:
+                self._ready.rotate(-1)
             if parts is not None:
-                if not connection.drained():
-                    self._ready.append(connection)
                 return Received(connection.route, parts[0], parts[1:])
         self._is_polled = False  # what came meanwhile is reported again
         return None
@@ -218,8 +220,8 @@ class LocalServer(Socket):
         if isinstance(error, ProtocolError) and not self._has_warned:
             self._has_warned = True
             log.warning("a process that connected to the learner was turned away: %s", error.message)
+        with suppress(ValueError):
+            self._ready.remove(connection)
         if self._routes.pop(connection.route, None) is not None:
             del self._by_descriptor[connection.stream.fileno()]
-            with suppress(ValueError):
-                self._ready.remove(connection)
             connection.end()

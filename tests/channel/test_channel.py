@@ -20,7 +20,7 @@ from gpusched.channel.network import NetworkSocket
 from gpusched.channel.transport import Route, Transport
 from gpusched.errors import UsageError
 from tests.channel.conftest import ANYWHERE, Router
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 WaitUntil = Callable[..., None]
 ONE = {"x": np.zeros(1, np.uint8)}
@@ -425,6 +425,31 @@ def test_close_in_another_thread_ends_a_call_that_waits(endpoint: str) -> None:
             time.sleep(0.01)
         learner.close()
         assert getting.result(timeout=PATIENCE_S) is None
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["the first", "the second"])
+def test_several_threads_may_wait_for_answers(endpoint: str, order: tuple[int, int]) -> None:
+    calm = Limits(heartbeat_s=600, silence_s=3000)  # no heartbeat brings it about
+    with (
+        Learner(endpoint, limits=calm) as learner,
+        Actor(endpoint, limits=calm) as actor,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        waiting = []
+        for number in range(2):
+            answer = actor.ask({"n": np.full(1, number)}, timeout=PATIENCE_S)
+            assert answer is not None
+            waiting.append(pool.submit(answer.wait, PATIENCE_S))
+            until(lambda: actor._loop._stand_in is not None, "the first stands in")
+        until(lambda: actor._loop._waiting == 1, "the second waits beside it")
+        batches = [learner.get(timeout=PATIENCE_S) for _ in waiting]
+        for number in order:
+            batch = batches[number]
+            assert batch is not None
+            learner.answer(batch, batch.arrays)
+            found = waiting[number].result(timeout=PATIENCE_S)
+            assert found is not None
+            assert found["n"].tolist() == [number]
 
 
 def test_several_threads_may_take_batches(endpoint: str) -> None:

@@ -314,6 +314,28 @@ def test_a_connection_ends_for_both_sides_though_a_forked_process_has_it(endpoin
         assert not select.select([server.descriptor], [], [], 0)[0]
 
 
+@pytest.mark.parametrize(("step", "next_one"), [("receive", b"b"), ("drained", b"c")])
+def test_after_a_signal_between_messages_the_next_one_is_read(
+    endpoint: str, server: LocalServer, monkeypatch: pytest.MonkeyPatch, step: str, next_one: bytes
+) -> None:
+    def raises(_: Connection) -> None:
+        raise KeyboardInterrupt
+
+    with connected(endpoint) as raw:
+        raw.sendall(b"".join(_prefix(1).pack(MAGIC, 1, 1) + each for each in (b"a", b"b", b"c")))
+        first = next_of(server)
+        assert first is not None
+        assert bytes(first.header) == b"a"
+        with monkeypatch.context() as patch:
+            patch.setattr(Connection, step, raises)
+            with pytest.raises(KeyboardInterrupt):
+                server.receive()
+        received = server.receive()
+        assert received is not None, "nothing more comes: it would wait for the peer's next message"
+        assert bytes(received.header) == next_one
+    until(lambda: server.receive() is None and not server._routes, "the end is seen")
+
+
 def test_one_that_sends_without_end_does_not_keep_the_others_waiting(endpoint: str, server: LocalServer) -> None:
     with connected(endpoint) as flood:
         flood.setblocking(False)
