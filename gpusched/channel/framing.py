@@ -60,9 +60,13 @@ def pack_arrays(arrays: Mapping[str, Array], max_message: int) -> tuple[tuple[Ar
 
 
 class _Layout(msgspec.Struct, frozen=True):
-    """Where the arrays of a message lie in a segment that holds them all, and what they are in bytes."""
+    """Where the arrays of a message lie in a segment that holds them all, and what they are in bytes.
+
+    `arrays`: the name, shape, dtype and bytes of each.
+    """
 
     pieces: tuple[tuple[int, int], ...]
+    arrays: tuple[tuple[str, tuple[int, ...], np.dtype[Any], int], ...]
     total: int
 
 
@@ -71,14 +75,16 @@ def _layout(specs: tuple[ArraySpec, ...]) -> _Layout:
     """Work it out once: one batch, one version is as the other. Raises ProtocolError for what no sender may send."""
     if len({spec.name for spec in specs}) != len(specs):
         raise ProtocolError("two arrays have one name")
-    found, end = [], 0
+    found, arrays, end = [], [], 0
     for spec in specs:
-        if spec.dtype not in DTYPES:
+        dtype = DTYPES.get(spec.dtype)
+        if dtype is None:
             raise ProtocolError(f"array {spec.name!r}: dtype {spec.dtype!r} is not one that travels")
         start = -(-end // ALIGNMENT) * ALIGNMENT
-        end = start + math.prod(spec.shape) * DTYPES[spec.dtype].itemsize
+        end = start + math.prod(spec.shape) * dtype.itemsize
         found.append((start, end))
-    return _Layout(tuple(found), sum(_extent(spec) for spec in specs))
+        arrays.append((spec.name, spec.shape, dtype, end - start))
+    return _Layout(tuple(found), tuple(arrays), sum(_extent(spec) for spec in specs))
 
 
 def pieces(specs: tuple[ArraySpec, ...]) -> tuple[tuple[int, int], ...]:
@@ -105,12 +111,13 @@ def unpack_block(specs: tuple[ArraySpec, ...], block: Array, max_message: int) -
 
     Raises ProtocolError, and nothing else, when it does not, or they are more than `max_message`.
     """
-    found = _bounded(specs, max_message).pieces
+    layout = _bounded(specs, max_message)
+    found = layout.pieces
     if found and found[-1][1] > block.nbytes:
         raise ProtocolError(f"arrays of {found[-1][1]} bytes do not fit into a segment of {block.nbytes}")
     return {
-        spec.name: np.ndarray(spec.shape, DTYPES[spec.dtype], block, start)
-        for spec, (start, _) in zip(specs, found, strict=True)
+        name: np.ndarray(shape, dtype, block, start)
+        for (name, shape, dtype, _), (start, _) in zip(layout.arrays, found, strict=True)
     }
 
 
@@ -123,8 +130,14 @@ def unpack_arrays(
     """
     if len(specs) != len(frames):
         raise ProtocolError(f"{len(frames)} arrays came, the header lists {len(specs)}")
-    _bounded(specs, max_message)
-    return {spec.name: _view(spec, frame) for spec, frame in zip(specs, frames, strict=True)}
+    views = {}
+    for (name, shape, dtype, needed), frame in zip(_bounded(specs, max_message).arrays, frames, strict=True):
+        if needed != frame.nbytes:
+            raise ProtocolError(f"array {name!r}: {frame.nbytes} bytes came, its shape needs {needed}")
+        array: Array = np.ndarray(shape, dtype, frame)
+        # A small frame lies anywhere in libzmq's receive buffer; frameworks copy or refuse unaligned memory.
+        views[name] = array if array.flags.aligned else array.copy()
+    return views
 
 
 def plain_meta(meta: Mapping[str, object]) -> Meta:
@@ -161,13 +174,3 @@ def _described(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple
 def _extent(spec: ArraySpec) -> int:
     """Return the bytes of `spec`, an empty dimension counted as 1: NumPy refuses (0, 2**62), which holds nothing."""
     return math.prod(max(size, 1) for size in spec.shape) * DTYPES[spec.dtype].itemsize
-
-
-def _view(spec: ArraySpec, frame: memoryview | Array) -> Array:
-    dtype = DTYPES[spec.dtype]
-    needed = math.prod(spec.shape) * dtype.itemsize
-    if needed != frame.nbytes:
-        raise ProtocolError(f"array {spec.name!r}: {frame.nbytes} bytes came, its shape needs {needed}")
-    array: Array = np.ndarray(spec.shape, dtype, frame)
-    # A small frame lies anywhere in libzmq's receive buffer; frameworks copy or refuse unaligned memory.
-    return array if array.flags.aligned else array.copy()
