@@ -73,7 +73,7 @@ def web(
     try:
         from gpusched.web.serve import serve, serve_until_input_ends
     except ModuleNotFoundError as error:
-        hint = "install what it needs: pip install 'gpusched-daemon[web]'"
+        hint = "install what it needs, in a clone of gpusched: pip install '.[web]'"
         raise HostFault(
             f"the page needs {(error.name or 'another package').partition('.')[0]}, which is not installed", hint
         ) from None

@@ -602,4 +602,4 @@ def test_without_the_extra_it_is_said_what_to_install(tmp_path: Path) -> None:
     refused = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
     assert refused.returncode == 5
     assert "the page needs starlette, which is not installed" in refused.stderr
-    assert "pip install 'gpusched-daemon[web]'" in refused.stderr
+    assert "pip install '.[web]'" in refused.stderr
