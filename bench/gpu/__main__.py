@@ -25,8 +25,9 @@ _ABOUT: Final = """\
 
 <!-- Made by `scripts/verify-gpu` on a machine with a GPU: what is changed here by hand goes with the next run. -->
 
-`scripts/verify-gpu` does all of this. It needs no network, only a Python that has PyTorch, JAX, CuPy or TensorFlow, and gpusched's own
-dependencies (or `wheels/`, which `scripts/verify-gpu --wheels` fills where there is a network). It changes no setting of the GPU.
+`scripts/verify-gpu` does all of this. It needs no network, only a Python that has PyTorch, JAX, CuPy or
+TensorFlow, and gpusched's own dependencies (or `wheels/`, which `scripts/verify-gpu --wheels` fills
+where there is a network). It changes no setting of the GPU.
 """
 _ABOUT_LEARNING: Final = """\
 # Learnt on a real GPU, and beside it on the CPU

@@ -28,7 +28,7 @@ from gpusched.planner import number_of_devices, restriction, select_devices
 from gpusched.planner.request import MOST_REPLICAS
 from gpusched.storage.job import Job
 
-__all__ = ["Admission"]
+__all__ = ["Admission", "has_same_turn"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _KEPT_ANSWERS: Final = 64
@@ -126,7 +126,8 @@ class Admission:
         for job, asked in changed:
             renamed = self.named(asked, job.id)
             self._state.expectations.forget(job.id)
-            self._state.jobs.change(msgspec.structs.replace(job, submission=renamed, promised=None))
+            promised = job.promised if job.submission and has_same_turn(job.submission, renamed) else None
+            self._state.jobs.change(msgspec.structs.replace(job, submission=renamed, promised=promised))
         self._state.changed()
 
     def _circle(self, job_id: str, asked: Submission) -> str | None:
@@ -197,6 +198,15 @@ class Admission:
                 self._fitting.clear()
             known = self._fitting[key] = (inventory, resolved)
         return msgspec.structs.replace(submission, only=known[1].only, command=known[1].command)
+
+
+def has_same_turn(before: Submission, after: Submission) -> bool:
+    """Return whether a job that is changed so has the same turn in the queue, and waits for the same.
+
+    Then the moment from which `most_delay` counts stays, too.
+    """
+    turns = [(one.priority, one.group, one.at, one.after, one.after_any) for one in (before, after)]
+    return turns[0] == turns[1] and need_of(before) == need_of(after)
 
 
 @contextmanager

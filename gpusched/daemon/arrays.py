@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -20,10 +21,13 @@ from gpusched.model.array import array_of, member_id, member_submission, number_
 from gpusched.model.job import Submission
 from gpusched.model.status import JOB_TERMINAL, JobState
 from gpusched.probe.reading import Reading
+from gpusched.scheduling.outlook import QueueSnapshot
+from gpusched.storage.array_table import ArrayProgress
 from gpusched.storage.job import Job
 from gpusched.storage.job_status import status_of
 
 __all__ = [
+    "at_most",
     "extend",
     "finish_arrays",
     "made",
@@ -33,10 +37,12 @@ __all__ = [
     "owner_exited",
     "resume",
     "take_up_held",
+    "with_later_members",
 ]
 
 _AGAIN: Final = (JobState.FAILED, JobState.CANCELLED, JobState.LOST)
 _NOT_PRELOADED: Final = "nothing is preloaded: "
+_ONE_AGE_S: Final = 60.0  # members that come to an open array within it count as of one age: ages are written down
 _PLACES: Final = 1e-6
 """Seconds by which members seem to have come after each other, so that they start in the order of their numbers."""
 
@@ -65,19 +71,33 @@ def owner_exited(job: Job) -> bool:
 def offered(state: DaemonState, waiting: Iterable[Job], blocked: dict[str, str], most: int) -> Iterator[Job]:
     """Yield the jobs that the scheduler decides on: for an array those of its members that come next.
 
-    An array that may start none now is itself among the `blocked`. Of all arrays together `most` members are offered.
+    An array that may start none is itself among the `blocked`. Of all arrays together `most` members are offered.
     """
     waiting = list(waiting)
     each = max(1, most // max(1, sum(job.is_array and job.id not in blocked for job in waiting)))
     for job in waiting:
-        numbers = state.jobs.arrays[job.id].startable(each) if job.is_array and job.id not in blocked else []
-        if numbers:
-            yield from (_member(job, number) for number in numbers)
-            continue
         if job.is_array and job.id not in blocked:
-            found = state.jobs.arrays[job.id].status()
-            blocked[job.id] = f"{found.live} of at most {found.at_most} of its members run"
-        yield job
+            yield from (_member(job, number) for number in state.jobs.arrays[job.id].startable(each))
+        else:
+            yield job
+
+
+def at_most(state: DaemonState) -> dict[str, int]:
+    """Return of each array that has such a bound how many of its members may run at the same time."""
+    bounds = {name: progress.array.at_most for name, progress in state.jobs.arrays.items()}
+    return {name: most for name, most in bounds.items() if most is not None}
+
+
+def with_later_members(state: DaemonState, seen: QueueSnapshot, most: int) -> QueueSnapshot:
+    """Return the queue as it was seen, with `most` members of each array, and how many more these have."""
+    waiting, more = [job for job in seen.waiting if job.array not in state.jobs.arrays], dict[str, int]()
+    for array in {job.array or "" for job in seen.waiting} & state.jobs.arrays.keys():
+        there = [job for job in seen.waiting if job.array == array]
+        numbers, progress = {number_of_member(job.id) for job in there}, state.jobs.arrays[array]
+        later = islice((number for number in progress.waiting() if number not in numbers), max(0, most - len(there)))
+        waiting += [*there, *(_member(state.jobs.live[array], number) for number in later)]
+        more[array] = max(0, progress.status().waiting - most)
+    return seen._replace(waiting=tuple(waiting), more=more)
 
 
 def made(state: DaemonState, member: Job) -> Job:
@@ -172,6 +192,7 @@ def resume(state: DaemonState, job: Job, asked: Resume, named: Callable[[Submiss
         job,
         submission=named(submission, job.id),
         created=round(time.time(), 3),
+        extended=(),
         state=JobState.QUEUED,
         stop_asked=False,
         started=None,
@@ -192,9 +213,24 @@ def extend(state: DaemonState, job: Job, asked: Extend) -> None:
     if job.submission is None or array is None or not array.open or job.id not in state.jobs.arrays:
         raise UsageError(f"{job.id} takes no more members", "queue another array")
     least = state.jobs.arrays[job.id].least_count if asked.close else array.count
+    ages = _ages(job, state.jobs.arrays[job.id], time.time())
     array = replace(array, count=max(least, asked.count), open=not asked.close)
-    state.jobs.change(replace(job, submission=replace(job.submission, array=array)))
+    state.jobs.change(replace(job, submission=replace(job.submission, array=array), extended=ages))
     state.changed()
+
+
+def _ages(job: Job, progress: ArrayProgress, now: float) -> tuple[tuple[int, float], ...]:
+    """Return since when members that come to an open array at `now` (Unix seconds), and those before, are queued.
+
+    They have their own age, not that of the array: it would stand before all that was queued since it began, for ever.
+    """
+    first = next(progress.waiting(), None)
+    next_number = progress.array.first + progress.array.count
+    later = [*job.extended[1:], (next_number, now)]
+    ages = [one for one, after in zip(job.extended, later, strict=False) if first is not None and first < after[0]]
+    if now - (ages[-1][1] if ages else job.created) >= _ONE_AGE_S:
+        ages.append((next_number, round(now, 3)))
+    return tuple(ages)
 
 
 def _member(job: Job, number: int) -> Job:
@@ -205,7 +241,7 @@ def _member(job: Job, number: int) -> Job:
     return Job(
         id=name,
         run_dir=str(Path(job.run_dir).with_name(name)),
-        created=job.created + number * _PLACES,
+        created=next((age for first, age in reversed(job.extended) if first <= number), job.created) + number * _PLACES,
         submission=member_submission(job.submission, job.submission.array, number),
         array=job.id,
         promised=job.promised,

@@ -5,10 +5,11 @@ import math
 import msgspec
 
 from gpusched.control.messages import Explained
+from gpusched.daemon.arrays import with_later_members
 from gpusched.daemon.state import DaemonState
 from gpusched.model.status import JobState
 from gpusched.model.why import Why
-from gpusched.scheduling.outlook import Outlook
+from gpusched.scheduling.outlook import MOST_AHEAD, Outlook
 
 __all__ = ["Explanation", "work_on_outlooks"]
 
@@ -46,8 +47,11 @@ class Explanation:
         seen = self._state.queue_seen
         if seen is self._outdated:
             return
-        job = next((one for one in seen.waiting if self._id in (one.id, one.array)), None) if seen else None
-        if seen is not None and job is not None:
+        if seen is None:
+            return
+        seen = with_later_members(self._state, seen, MOST_AHEAD)
+        job = next((one for one in seen.waiting if self._id in (one.id, one.array)), None)
+        if job is not None:
             self._outlook = Outlook(job, seen, self._state.expectations, self._state.settings)
             self._state.outlooks.append(self._outlook)
 

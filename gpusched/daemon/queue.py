@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gpusched.daemon.arrays import made, may_start, offered
+from gpusched.daemon.arrays import at_most, made, may_start, offered
 from gpusched.daemon.groups import limits_of, why_paused
 from gpusched.daemon.lifecycle import begin, launcher_exited
 from gpusched.daemon.state import A_FLOOD, DaemonState
@@ -123,7 +123,7 @@ class Queue:
         waiting = [job for job in queued if job.id in live and not live[job.id].stop_asked]
         waiting = list(offered(self._state, waiting, blocked, _OFFERED))
         running = self._running()  # before the locks: it reads files of the jobs
-        limits = limits_of(self._state.jobs)
+        bounds = {"limits": limits_of(self._state.jobs), "at_most": at_most(self._state)}
         with self._snapshots(waiting, host) as (snapshots, directories):
             decision = schedule(
                 waiting,
@@ -133,12 +133,12 @@ class Queue:
                 self._state.settings,
                 time.time(),
                 expected=self._state.expectations.expected,
-                limits=limits,
+                **bounds,
             )
             self._state.why = _with_arrays(waiting, decision.why)
             started = (job for job in live.values() if job.state is not JobState.QUEUED)
             self._state.queue_seen = QueueSnapshot(
-                tuple(waiting), tuple(started), snapshots, blocked, time.time(), limits
+                tuple(waiting), tuple(started), snapshots, blocked, time.time(), **bounds
             )
             self._note_faults(decision.faults, waiting)
             jobs = {job.id: job for job in waiting}

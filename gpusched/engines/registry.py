@@ -1,8 +1,8 @@
 """The engines for clusters, and what each of them registers.
 
 To add one: a folder beside `slurm` and `ray` with a module that holds its ClusterEngine as `ENGINE`, and a line with
-that module in settings_keys.ENGINES. No module of an engine is imported before it is chosen, but for its registration, where
-a command line lists its options; that imports nothing which takes time.
+that module in settings_keys.ENGINES. No module of an engine is imported before it is chosen, but for its registration,
+where a command line lists its options; that imports nothing which takes time.
 """
 
 from collections.abc import Callable, Mapping

@@ -83,18 +83,19 @@ def replicas_for(
     settings: Settings,
     capacities: Sequence[DeviceCapacity],
     avoid: frozenset[str],
-) -> tuple[Replica, ...] | None:
+) -> tuple[tuple[Replica, ...], Plan | None] | None:
     """Return the replicas that `plan_for` would place, or None if it cannot. Raises as that does.
 
     `capacities` are of the devices that the job may use, without `avoid`. Those of a command have no CPUs yet, and take
-    a small part of the time of its plan.
+    a small part of the time of its plan; those of roles come with the plan that they are of.
     """
     if submission.command is not None:
         replica = placed(submission.command, capacities, settings.context_mib)
-        return None if replica is None else (replica,)
+        return None if replica is None else ((replica,), None)
     if not is_feasible(submission, capacities, settings):
         return None
-    return plan_for(submission, inventory, leases, settings, avoid).replicas
+    plan = plan_for(submission, inventory, leases, settings, avoid)
+    return plan.replicas, plan
 
 
 def is_feasible(submission: Submission, capacities: Sequence[DeviceCapacity], settings: Settings) -> bool:

@@ -74,6 +74,7 @@ class HeadReservation:
         self._checks = checks
         self._smallest: dict[tuple[int, ...] | None, list[tuple[Release, ...]]] = {}
         self._harmless: dict[_Amounts, bool] = {}
+        self._waits_for_others: bool | None = None
         self._alike = tuple(_first_alike(self._capacities))
         self._rooms: dict[tuple[int, ...], bool] = {}
         self._read_devices()
@@ -108,10 +109,12 @@ class HeadReservation:
 
     def waits_for_others_only(self) -> bool:
         """Return whether the head might fit with all jobs of this daemon still running."""
-        try:
-            return self._fits_after([release for release in self._releases if not release.ours])
-        except UsageError:
-            return True
+        if self._waits_for_others is None:
+            try:
+                self._waits_for_others = self._fits_after([one for one in self._releases if not one.ours])
+            except UsageError:
+                self._waits_for_others = True
+        return self._waits_for_others
 
     def admit(self, leases: Sequence[Lease], ends: Ends) -> None:
         """Take note of a job that is started before the head: from now on it runs beside everything that is asked."""
@@ -119,6 +122,7 @@ class HeadReservation:
         if amounts:
             self._releases.append(Release(amounts, ours=True, ends_at=ends.ends_at, ends=ends.ends))
             self._harmless.clear()
+            self._waits_for_others = None
             self._smallest.clear()  # the head may need the end of this one as well now
             self._read_devices()
 

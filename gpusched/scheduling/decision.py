@@ -11,7 +11,7 @@ __all__ = ["Decision", "Running", "Start"]
 class Running(msgspec.Struct, frozen=True, kw_only=True):
     """A live job of this daemon. `ends_at` (Unix seconds): when its time limit is over, None without one.
 
-    `ends`: when it may end (`drawn_ends`); empty: nothing is known. `group`: the group that it counts in.
+    `ends`: when it may end (`drawn_ends`); empty: nothing is known. `group`, `array`: those that it counts in.
     """
 
     id: str
@@ -19,6 +19,7 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     run_dir: str = ""
     ends: tuple[float, ...] = ()
     group: str | None = None
+    array: str | None = None
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):

@@ -69,7 +69,7 @@ class Expectations:
         if ends_at is not None:
             ends = tuple([min(each, max(now, ends_at)) for each in ends])
         group = job.submission.group if job.submission else None
-        return Running(id=job.id, run_dir=job.run_dir, ends_at=ends_at, ends=ends, group=group)
+        return Running(id=job.id, run_dir=job.run_dir, ends_at=ends_at, ends=ends, group=group, array=job.array)
 
     def note_end(self, job: Job) -> None:
         """Note how long a job ran that has ended."""

@@ -18,7 +18,17 @@ from typing import Final, NamedTuple
 
 from gpusched.scheduling.run_times import RunTimes
 
-__all__ = ["FUTURES", "DeviceForecast", "DeviceWait", "HeadForecast", "Tenant", "WholeForecast", "drawn", "drawn_ends"]
+__all__ = [
+    "BY_STRATA",
+    "FUTURES",
+    "DeviceForecast",
+    "DeviceWait",
+    "HeadForecast",
+    "Tenant",
+    "WholeForecast",
+    "drawn",
+    "drawn_ends",
+]
 
 _Pick = Callable[[tuple[float, ...]], tuple[float, ...]]
 
@@ -26,6 +36,9 @@ FUTURES: Final = 24
 _ORDERS: Final = 64
 _STRATA: Final = 6
 """Of each sixth future, and so of each third, the ends of a job are spread evenly over its distribution."""
+
+BY_STRATA: Final = tuple(sorted(range(FUTURES), key=lambda future: future % _STRATA))
+"""The futures in an order in which the first few show most of a distribution."""
 
 
 class Tenant(NamedTuple):

@@ -1,45 +1,61 @@
-"""How many more jobs of each group may start in one pass over the queue, and for which heads a place is kept."""
+"""How many more jobs of each group and array may start in one pass, and for which heads a place is kept."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Final
 
-from gpusched.scheduling.wait_reasons import group_full, group_place_kept
+from gpusched.scheduling.decision import Running
+from gpusched.scheduling.wait_reasons import array_full, array_place_kept, group_full, group_place_kept
 
-__all__ = ["GroupPlaces"]
+__all__ = ["Bound", "GroupPlaces"]
+
+Bound = tuple[str, str]
+"""What has a limited number of places: `group` or `array`, and its name."""
+
+_GROUP, _ARRAY = "group", "array"
+_FULL: Final = {_GROUP: group_full, _ARRAY: array_full}
+_KEPT: Final = {_GROUP: group_place_kept, _ARRAY: array_place_kept}
 
 
 class GroupPlaces:
-    """The places of the groups that have a limit: `limits` by name. `running` has the group of each job that runs."""
+    """The places of the groups and arrays that have a limit, each by name."""
 
-    def __init__(self, limits: Mapping[str, int], running: Iterable[str | None]) -> None:
-        self._limits = limits
-        self._running = Counter(group for group in running if group in limits)
-        self._heads: dict[str, list[str]] = {}
+    def __init__(self, groups: Mapping[str, int], arrays: Mapping[str, int], running: Iterable[Running]) -> None:
+        self._limits = {(_GROUP, name): most for name, most in groups.items()}
+        self._limits |= {(_ARRAY, name): most for name, most in arrays.items()}
+        self._running = Counter(bound for job in running for bound in self.bounds(job.group, job.array))
+        self._heads: dict[Bound, list[str]] = {}
 
-    def full(self, group: str | None) -> str | None:
-        """Return why no job of the group may start now, whatever is free; None if one may."""
-        if group is None or group not in self._limits or self._running[group] < self._limits[group]:
-            return None
-        return group_full(group, self._running[group], self._limits[group])
+    def bounds(self, group: str | None, array: str | None) -> tuple[Bound, ...]:
+        """Return what a job of this group and array has to find a place in."""
+        if not self._limits or (group is None and array is None):
+            return ()
+        return tuple(bound for bound in ((_GROUP, group or ""), (_ARRAY, array or "")) if bound in self._limits)
 
-    def kept(self, group: str | None, passing: str | None = None) -> str | None:
-        """Return for which head of the group the last place is kept, as a reason; None if there are more.
+    def full(self, bounds: Iterable[Bound]) -> str | None:
+        """Return why no job of them may start now, whatever is free; None if one may."""
+        for kind, name in bounds:
+            running, most = self._running[kind, name], self._limits[kind, name]
+            if running >= most:
+                return _FULL[kind](name, running, most)
+        return None
+
+    def kept(self, bounds: Iterable[Bound], passing: str | None = None) -> str | None:
+        """Return for which head the last place in one of them is kept, as a reason; None if there are more.
 
         That of the head `passing` is not counted: the job will be over when that one starts.
         """
-        if group is None or group not in self._heads:
-            return None
-        heads = [head for head in self._heads[group] if head != passing]
-        if not heads or self._running[group] + len(heads) < self._limits[group]:
-            return None
-        return group_place_kept(group, heads[0], self._limits[group])
+        for bound in bounds:
+            heads = [head for head in self._heads.get(bound, ()) if head != passing]
+            if heads and self._running[bound] + len(heads) >= self._limits[bound]:
+                return _KEPT[bound[0]](bound[1], heads[0], self._limits[bound])
+        return None
 
-    def take(self, group: str | None) -> None:
-        """Note that a job of the group starts."""
-        if group in self._limits:
-            self._running[group] += 1
+    def take(self, bounds: Iterable[Bound]) -> None:
+        """Note that a job of them starts."""
+        self._running.update(bounds)
 
-    def keep(self, group: str | None, head: str) -> None:
-        """Keep a place for a job of the group that starts as soon as its devices are free."""
-        if group is not None and group in self._limits:
-            self._heads.setdefault(group, []).append(head)
+    def keep(self, bounds: Iterable[Bound], head: str) -> None:
+        """Keep a place in each for a job that starts as soon as its devices are free."""
+        for bound in bounds:
+            self._heads.setdefault(bound, []).append(head)

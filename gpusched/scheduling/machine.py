@@ -76,13 +76,17 @@ class _Allowed(NamedTuple):
 
 
 class Machine:
-    """One snapshot during a pass: what starts is leased at once. `ends`: see `releases_of`."""
+    """One snapshot during a pass: what starts is leased at once. `ends`: see `releases_of`.
+
+    `turns_come_first`: jobs before the head wait for an end in their group or array. So its start is not known.
+    """
 
     def __init__(self, snapshot: MachineSnapshot, ends: dict[tuple[str, str], Ends], settings: Settings) -> None:
         self.inventory = snapshot.inventory
         self.leases = snapshot.leases
         self._began = snapshot.began
         self.head: str | None = None
+        self.turns_come_first = False
         self.reservation: HeadReservation | None = None
         self.forecast: HeadForecast | None = None
         self.failures = 0
@@ -130,11 +134,16 @@ class Machine:
         """Return the plan of a job that fits without the devices `avoid`. Raises as `plan_for` does."""
         return plan_for(submission, self.inventory, self.leases, self._settings, avoid)
 
-    def leases_without(self, submission: Submission, avoid: frozenset[str], job: str) -> tuple[Lease, ...] | None:
-        """Return what the job would hold by its plan without the devices `avoid`, or None if it does not fit there."""
+    def leases_without(
+        self, submission: Submission, avoid: frozenset[str], job: str
+    ) -> tuple[tuple[Lease, ...], Plan | None] | None:
+        """Return what the job would hold by its plan without the devices `avoid`, or None if it does not fit there.
+
+        With it comes that plan, where it was made for this.
+        """
         rest = [capacity for capacity in self.devices(submission) if capacity.device.uuid not in avoid]
-        replicas = replicas_for(submission, self.inventory, self.leases, self._settings, rest, avoid)
-        return None if replicas is None else leases_of_replicas(replicas, job)
+        found = replicas_for(submission, self.inventory, self.leases, self._settings, rest, avoid)
+        return None if found is None else (leases_of_replicas(found[0], job), found[1])
 
     def take(self, leases: tuple[Lease, ...]) -> None:
         """Lease what a job that starts gets."""

@@ -19,16 +19,16 @@ from gpusched.model.status import JobState
 from gpusched.planner.capacity import device_capacities
 from gpusched.scheduling.alternatives import alternatives
 from gpusched.scheduling.decision import Decision, Running
-from gpusched.scheduling.forecast import FUTURES, drawn_ends
+from gpusched.scheduling.forecast import BY_STRATA, drawn_ends
 from gpusched.scheduling.machine import MachineSnapshot
 from gpusched.scheduling.run_times import RunTimes
 from gpusched.scheduling.scheduler import queue_order, schedule
 from gpusched.settings import Settings
 from gpusched.storage.job import Job
 
-__all__ = ["Outlook", "Predictions", "QueueSnapshot"]
+__all__ = ["MOST_AHEAD", "Outlook", "Predictions", "QueueSnapshot"]
 
-_MOST_AHEAD: Final = 200
+MOST_AHEAD: Final = 200
 """With more jobs before it, a job's start is not predicted."""
 
 _LONGEST_S: Final = 2.0
@@ -48,7 +48,8 @@ class Predictions(Protocol):
 class QueueSnapshot(NamedTuple):
     """What the scheduler has seen at `now` (Unix seconds): jobs that wait and that live, machines, who is blocked.
 
-    `limits`: of groups, how many of their jobs may run at the same time.
+    `limits`: of groups, how many of their jobs may run at the same time; `at_most`: of arrays. `more`: how many members
+    of an array come after those that wait here.
     """
 
     waiting: tuple[Job, ...]
@@ -57,6 +58,8 @@ class QueueSnapshot(NamedTuple):
     blocked: Mapping[str, str]
     now: float
     limits: Mapping[str, int] = MappingProxyType({})
+    at_most: Mapping[str, int] = MappingProxyType({})
+    more: Mapping[str, int] = MappingProxyType({})
 
 
 class Outlook:
@@ -84,8 +87,12 @@ class Outlook:
         rivals = [one for one in possible if one.submission and one.submission.machine == machine]
         self._ahead = sorted((one for one in rivals if queue_order(one) < queue_order(job)), key=queue_order)
         self.ahead = tuple(one.id for one in self._ahead)
-        self.waiting = len(rivals)
-        self.place = None if job.id in seen.blocked else len(self.ahead) + 1
+        self.waiting = len(rivals) + sum(seen.more.get(array, 0) for array in {one.array or "" for one in rivals})
+        # Of an array that is ahead all members are: none of a later job, nor of this one's array, comes between.
+        behind = {one.array for one in rivals if one.id not in self.ahead}
+        unseen = sum(seen.more.get(array, 0) for array in {one.array or "" for one in self._ahead} - behind)
+        self._is_far = len(self._ahead) + unseen > MOST_AHEAD
+        self.place = None if job.id in seen.blocked else len(self.ahead) + unseen + 1
         self._pieces = self._play() if self.place is not None else iter(())
         self._longest_s, self._spent_s = longest_s, 0.0
 
@@ -106,7 +113,7 @@ class Outlook:
                 if way is not None:
                     self.ways.append(way)
                 yield
-        for future in range(FUTURES if len(self._ahead) <= _MOST_AHEAD else 0):
+        for future in () if self._is_far else BY_STRATA:
             self.starts.append((yield from self._start_in(future)))
 
     def _starts_as(self, asked: Submission) -> bool:
@@ -125,7 +132,15 @@ class Outlook:
         running = [self._predictions.running(job, now) for job in live]
         seen, expected = self._seen, self._predictions.expected
         return schedule(
-            waiting, running, snapshots, seen.blocked, self._settings, now, expected=expected, limits=seen.limits
+            waiting,
+            running,
+            snapshots,
+            seen.blocked,
+            self._settings,
+            now,
+            expected=expected,
+            limits=seen.limits,
+            at_most=seen.at_most,
         )
 
     def _start_in(self, future: int) -> Generator[None, None, float]:

@@ -1,17 +1,16 @@
 """Which waiting jobs start now, and why the others wait: a pure function of a snapshot.
 
 Jobs are taken by priority, then age. Each machine (this host, and every described one) has a queue; the number of jobs
-that live at a time is one bound for all, and a group of jobs may have one of its own. The first job of a machine that
-does not fit now is its head: those behind it start only if they are expected to be over in time (`_SURETY`) or to delay
-it by little (`_SLACK`), or if a proof or their time limit shows that they do not (see `backfill`). A job that never
-could start holds up no other.
+that live at a time is one bound for all, and groups and arrays may have bounds of their own. The first job of a machine
+that does not fit now is its head: those behind it start only if they are expected to be over in time (`_SURETY`) or to
+delay it by little (`_SLACK`), or if a proof or their time limit shows that they do not (see `backfill`). A job that
+never could start holds up no other.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from operator import attrgetter, itemgetter
-from statistics import median
 from types import MappingProxyType
 from typing import Final, ParamSpec
 
@@ -23,9 +22,9 @@ from gpusched.model.plan import Plan
 from gpusched.scheduling.backfill import Ends, HeadReservation
 from gpusched.scheduling.decision import Decision, Running, Start
 from gpusched.scheduling.forecast import drawn_ends
-from gpusched.scheduling.group_places import GroupPlaces
+from gpusched.scheduling.group_places import Bound, GroupPlaces
 from gpusched.scheduling.machine import Fit, Machine, MachineSnapshot
-from gpusched.scheduling.run_times import PRIOR, RunTimes
+from gpusched.scheduling.run_times import PRIOR, RunTimes, middle_of
 from gpusched.scheduling.wait_reasons import no_place_left, place_kept, when_expected, would_delay
 from gpusched.settings import Settings
 from gpusched.storage.job import Job
@@ -63,14 +62,16 @@ def schedule(
     *,
     expected: Callable[[Job], RunTimes] = lambda _: PRIOR,
     limits: Mapping[str, int] = MappingProxyType({}),
+    at_most: Mapping[str, int] = MappingProxyType({}),
 ) -> Decision:
     """Return what to do with the queue `waiting`. `snapshots` has this host under None, described machines by name.
 
     `expected` returns how long a job may run. `blocked` are the jobs that may not start whatever is free, with the
-    reason. `limits`: of groups, how many of their jobs may run at the same time. `now` in Unix seconds.
+    reason. `limits`: of groups, how many of their jobs may run at the same time; `at_most`: of arrays. `now` in Unix
+    seconds.
     `python -m bench.queue_trace pass` shows how long it takes.
     """
-    one_pass = _Pass(running, snapshots, settings, now, expected, limits)
+    one_pass = _Pass(running, snapshots, settings, now, expected, GroupPlaces(limits, at_most, running))
     levels: dict[int, list[Job]] = {}
     for job in waiting:
         levels.setdefault(_priority(job), []).append(job)
@@ -119,7 +120,7 @@ class _Pass:
         settings: Settings,
         now: float,
         expected: Callable[[Job], RunTimes],
-        limits: Mapping[str, int],
+        places: GroupPlaces,
     ) -> None:
         self.why: dict[str, str] = {}
         self._ends = {(job.id, job.run_dir): Ends(job.ends_at, job.ends) for job in running}
@@ -130,7 +131,7 @@ class _Pass:
         self._settings = settings
         self._now = now
         self._live = len(running)
-        self._groups = GroupPlaces(limits, (job.group for job in running))
+        self._places = places
         self._starts: list[Start] = []
         self._never: dict[str, NeverFits] = {}
         self._later: list[tuple[str, Submission, _Need]] = []
@@ -144,8 +145,9 @@ class _Pass:
             self.why[job.id] = f"machine {submission.machine} cannot be read now"
         elif self._live >= self._settings.most_jobs:
             self.why[job.id] = no_place_left(self._live, self._settings.most_jobs)
-        elif (full := self._groups.full(submission.group)) is not None:
+        elif (full := self._places.full(self._bounds(job, submission))) is not None:
             self.why[job.id] = full
+            machine.turns_come_first |= machine.head is None
         else:
             need = self._need(submission)
             if machine.head is not None and not self._settings.strict and need.on_device:
@@ -158,7 +160,7 @@ class _Pass:
         for name, machine in sorted(self._machines.items(), key=lambda item: item[0] or ""):
             fitting: list[tuple[float, Job, Submission, _Need]] = []
             for job, submission, need in self._behind.pop(name, ()):
-                if need.later is Fit.LATER and submission.group is None:  # as _decide would
+                if need.later is Fit.LATER and not self._bounds(job, submission):  # as _decide would
                     self._later.append((job.id, submission, need))
                 else:
                     self._contain(job.id, self._note_fit, job, submission, need, machine, fitting)
@@ -174,7 +176,7 @@ class _Pass:
         fitting: list[tuple[float, Job, Submission, _Need]],
     ) -> None:
         if self._fit(submission, need, machine) is Fit.NOW:
-            fitting.append((median(self._expected(job)), job, submission, need))
+            fitting.append((middle_of(self._expected(job)), job, submission, need))
         else:
             self._decide(job, submission, need, machine)
 
@@ -205,7 +207,7 @@ class _Pass:
             if need.why:
                 self.why[job] = need.why
         for machine in self._machines.values():
-            if machine.head is not None and machine.forecast is not None:
+            if machine.head is not None and machine.forecast is not None and not machine.turns_come_first:
                 expected = when_expected(machine.forecast.starts, self._now)
                 if why := "; ".join(filter(None, (self.why.get(machine.head), expected))):
                     self.why[machine.head] = why
@@ -231,9 +233,9 @@ class _Pass:
 
     def _decide(self, job: Job, submission: Submission, need: _Need, machine: Machine) -> None:
         answer = self._fit(submission, need, machine)
-        group = submission.group
+        bounds = self._bounds(job, submission)
         passing = machine.head if need.on_device else None
-        no_place = self._groups.full(group) or self._groups.kept(group, passing)
+        no_place = self._places.full(bounds) or self._places.kept(bounds, passing)
         if isinstance(answer, NeverFits):
             self._never[job.id] = answer
             self.why[job.id] = answer.message
@@ -241,11 +243,12 @@ class _Pass:
             self.why[job.id] = no_place
         elif answer is Fit.LATER:
             if machine.head is None:
-                self._groups.keep(group, job.id)
+                self._places.keep(bounds, job.id)
                 machine.wait_at_head(job.id, submission, self._now, self._surety(job))
                 if machine.forecast is not None:
-                    self._promise(job, machine.forecast.expected)
                     machine.latest = self._latest(job, machine.forecast.expected)
+                    if not machine.turns_come_first:  # else it is the turn of others when this one would have room
+                        self._promise(job, machine.forecast.expected)
             self._later.append((job.id, submission, need))
         elif self._live >= self._settings.most_jobs:
             self.why[job.id] = no_place_left(self._live, self._settings.most_jobs)
@@ -281,21 +284,25 @@ class _Pass:
     ) -> None:
         """Start a job that fits behind the head if that is expected little later, or by a proof or its limit no later.
 
-        The proof is about devices alone: where it would take the place of the head in their group, only time counts.
+        The proof is about devices alone: where it takes the head's place in their group or array, only time counts.
         """
         limit, most = submission.time_limit_s, self._may_last(submission, reservation)
         in_time = limit is not None and most is not None and limit <= most
         forecast, run_times = machine.forecast, self._expected(job)
         probably = forecast is not None and forecast.in_time(run_times) >= machine.surety
-        provable = not (need.plan_failed or self._groups.kept(submission.group)) and machine.failures < _MOST_PLANNED
+        provable = (
+            not (need.plan_failed or self._places.kept(self._bounds(job, submission)))
+            and machine.failures < _MOST_PLANNED
+        )
         if in_time or probably or provable:
             for avoid in (frozenset[str](), reservation.devices):
-                leases = machine.leases_without(submission, avoid, job.id)
-                if leases is None:
+                found = machine.leases_without(submission, avoid, job.id)
+                if found is None:
                     break
+                leases, plan = found
                 delays_little = machine.delays_little(leases, drawn_ends(job.id, run_times, self._now))
                 if in_time or probably or delays_little or reservation.never_delays_head(leases):
-                    self._start(job, machine, machine.plan(submission, avoid))
+                    self._start(job, machine, plan or machine.plan(submission, avoid))
                     return
             machine.failures += 1
             need.plan_failed = True
@@ -315,7 +322,8 @@ class _Pass:
         run_times = self._expected(job)
         ends = Ends(None if limit is None else self._now + limit, drawn_ends(job.id, run_times, self._now))
         machine.take(leases)
-        self._groups.take(job.submission.group if job.submission else None)
+        if job.submission is not None:
+            self._places.take(self._bounds(job, job.submission))
         if machine.reservation is not None:
             machine.reservation.admit(leases, ends)
             if machine.forecast is not None:
@@ -323,6 +331,9 @@ class _Pass:
         self._ends[job.id, ""] = ends
         self._starts.append(Start(id=job.id, plan=plan))
         self._live += 1
+
+    def _bounds(self, job: Job, submission: Submission) -> tuple[Bound, ...]:
+        return self._places.bounds(submission.group, job.array)
 
     def _places_kept(self) -> int:
         """Return how many heads may start without the end of a job of ours: each must find a place among the live."""

@@ -15,6 +15,8 @@ from gpusched.planner.plan_format import needed_by
 from gpusched.units import FRACTION_ONE, format_seconds, portion
 
 __all__ = [
+    "array_full",
+    "array_place_kept",
     "device_holders",
     "group_full",
     "group_paused",
@@ -113,6 +115,16 @@ def group_full(group: str, running: int, most: int) -> str:
 def group_place_kept(group: str, head: str, most: int) -> str:
     """Return why the last place of a group is not given away."""
     return f"group {group}: the last of its {most} places is kept for {head}, which is before it"
+
+
+def array_full(array: str, running: int, most: int) -> str:
+    """Return why no more members of an array may start, whatever they need."""
+    return f"{running} of at most {most} members of {array} run"
+
+
+def array_place_kept(array: str, head: str, most: int) -> str:
+    """Return why the last place of an array's members is not given away."""
+    return f"the last of the {most} places of {array}'s members is kept for {head}, which is before it"
 
 
 def group_paused(group: str) -> str:

@@ -58,8 +58,8 @@ class WorkDone:
     def left(self, job: Job, now: float) -> RunTimes | None:
         """Return how many seconds a job may run on; None where its reports do not show that.
 
-        The speed is that of the later half of what was seen. One that has outlived its prediction is expected to run
-        for another tenth to twice as long as it has.
+        The speed is that of the later half of what was seen. One that has outlived this by some time is expected to
+        run for another tenth to twice that time.
         """
         moments = self._of(job).moments if job.state is JobState.RUNNING else ()
         if not moments or moments[-1].done - moments[0].done < _ENOUGH:

@@ -56,10 +56,10 @@ class ArrayProgress:
         return (number for number in range(self.next, last) if number not in self.begun)
 
     def startable(self, most: int) -> list[int]:
-        """Return the numbers of the members that may begin next, `most` at the most."""
+        """Return the numbers of the members that come next, `most` at the most: those that may begin, and one more."""
         at_most = self.array.at_most
-        room = most if at_most is None else min(most, at_most - len(self.live))
-        return list(islice(self.waiting(), max(0, room)))
+        room = most if at_most is None else min(most, max(0, at_most - len(self.live)) + 1)
+        return list(islice(self.waiting(), room))
 
     def status(self) -> ArrayStatus:
         """Return how many members are where."""

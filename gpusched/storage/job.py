@@ -22,7 +22,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     `leases` is what it took when it started, whatever becomes of the file of its lease. `last` is its last status, once
     it has ended; before, the status lies in `run_dir`. The supervisor is that of the attempt that runs, should the
     status be removed. `promised`: the earliest start that was ever expected, since it is the first that has no place.
-    `array`: of which array it is a member. `members`: of an array, as of its last change; an array is queued until it
+    `array`: of which array it is a member. `extended`: of an open one, from which number on its members are as old as
+    that, and no older. `members`: of an array, as of its last change; an array is queued until it
     has ended. `measured`: what its replicas were seen to use of devices. `memory_options`: of a job without a
     submission, as execution/footprint_key.py has them; `whole_roles`: those of its roles whose replicas have whole
     devices. `quiet`: for how long these have done nothing, as was known then. `idle_since`: that is long enough for it
@@ -47,6 +48,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str | None = None
     promised: float | None = None
     array: str | None = None
+    extended: tuple[tuple[int, float], ...] = ()
     members: ArrayStatus | None = None
     measured: tuple[DeviceUse, ...] = ()
     memory_options: str = "{}"

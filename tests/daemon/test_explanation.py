@@ -21,6 +21,7 @@ def seen() -> Any:
 def state(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A daemon's state after a pass; what is found out of it names what it was found out of."""
     monkeypatch.setattr(explanation, "Outlook", lambda _job, queue, *_: SimpleNamespace(queue=queue))
+    monkeypatch.setattr(explanation, "with_later_members", lambda _state, queue, _most: queue)
     jobs = SimpleNamespace(job=lambda _: JOB, problem=None)
     return SimpleNamespace(
         jobs=jobs,

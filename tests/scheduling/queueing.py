@@ -78,6 +78,7 @@ def decide(
     now: float = 0.0,
     expected: Callable[[Job], RunTimes] = lambda _: PRIOR,
     limits: Mapping[str, int] | None = None,
+    at_most: Mapping[str, int] | None = None,
 ) -> Decision:
     """Decide on this host alone; every job of `leases` without a user is ours and runs."""
     told = {each.id for each in running}
@@ -85,7 +86,15 @@ def decide(
     live = [*running, *(Running(id=name, run_dir=f"/jobs/{name}") for name in sorted(ours))]
     snapshot = MachineSnapshot(inventory=inventory, leases=tuple(leases))
     return schedule(
-        waiting, live, {None: snapshot}, blocked or {}, settings, now, expected=expected, limits=limits or {}
+        waiting,
+        live,
+        {None: snapshot},
+        blocked or {},
+        settings,
+        now,
+        expected=expected,
+        limits=limits or {},
+        at_most=at_most or {},
     )
 
 

@@ -34,12 +34,12 @@ class Known:
         self._run_times = run_times
 
     def expected(self, job: Job) -> RunTimes:
-        return self._run_times[job.id]
+        return self._run_times[job.array or job.id]
 
     def running(self, job: Job, now: float) -> Running:
-        left = left_after(self._run_times[job.id], now - (job.started or 0.0))
-        group = job.submission.group if job.submission else None
-        return Running(id=job.id, run_dir=job.run_dir, ends=drawn_ends(job.id, left, now), group=group)
+        left = left_after(self.expected(job), now - (job.started or 0.0))
+        group, ends = job.submission.group if job.submission else None, drawn_ends(job.id, left, now)
+        return Running(id=job.id, run_dir=job.run_dir, ends=ends, group=group, array=job.array)
 
 
 def live(name: str) -> Job:
@@ -54,13 +54,18 @@ def outlook(
     *,
     blocked: Mapping[str, str] | None = None,
     limits: Mapping[str, int] | None = None,
+    at_most: Mapping[str, int] | None = None,
+    more: Mapping[str, int] | None = None,
     running: Sequence[Job] = (),
     longest_s: float = 10.0,
 ) -> Outlook:
     """Find out all of the last of `waiting`. The jobs of `leases` without a user are ours, and run since 0."""
-    ours = (*running, *(live(name) for name in sorted({one.job for one in leases if one.user is None})))
+    names = {one.job for one in leases if one.user is None} - {one.id for one in running}
+    ours = (*running, *(live(name) for name in sorted(names)))
     snapshot = MachineSnapshot(inventory=inventory, leases=tuple(leases))
-    seen = QueueSnapshot(tuple(waiting), ours, {None: snapshot}, blocked or {}, 0.0, limits or {})
+    seen = QueueSnapshot(
+        tuple(waiting), ours, {None: snapshot}, blocked or {}, 0.0, limits or {}, at_most or {}, more or {}
+    )
     found = Outlook(waiting[-1], seen, known, EXPECTING, longest_s)
     while not found.step():
         pass
@@ -104,6 +109,30 @@ def test_what_is_no_job_of_ours_never_ends() -> None:
 def test_a_job_that_may_not_start_has_no_place_and_is_not_predicted() -> None:
     found = outlook([job("mine", part(0.1))], host(100), [], Known(mine=(10.0,)), blocked={"mine": "held"})
     assert (found.place, found.starts, found.ways) == (None, [], [])
+
+
+def member(number: int) -> Job:
+    return replace(job(f"array[{number}]", part(0.1), created=number / 100), array="array")
+
+
+def test_the_members_of_an_array_before_it_run_no_more_at_a_time_than_may() -> None:
+    waiting = [*(member(number) for number in range(4)), job("mine", whole(1), created=1.0)]
+    known = Known(array=(100.0,), mine=(10.0,))
+    assert outlook(waiting, host(100), [], known).starts == [100.0] * FUTURES
+    found = outlook(waiting, host(100), [], known, at_most={"array": 2})
+    assert (found.place, found.waiting, found.starts) == (5, 5, [200.0] * FUTURES)
+    lives = replace(member(9), state=JobState.RUNNING, started=0.0)
+    beside = outlook(waiting, host(100), [lease("array[9]", 10)], known, at_most={"array": 2}, running=[lives])
+    assert beside.starts == [300.0] * FUTURES
+
+
+def test_members_that_are_not_listed_count_and_of_many_the_start_is_not_predicted() -> None:
+    waiting = [member(0), member(1), job("mine", whole(1), created=1.0)]
+    known = Known(array=(100.0,), mine=(10.0,))
+    found = outlook(waiting, host(100), [], known, more={"array": 500})
+    assert (found.place, found.waiting, found.starts) == (503, 503, [])
+    first = outlook([job("mine", whole(1), created=1.0), member(1)], host(100), [], known, more={"array": 500})
+    assert (first.place, first.waiting) == (1, 502), "of its own array none is before it"
 
 
 def in_sweep(name: str, created: float = 0.0) -> Job:

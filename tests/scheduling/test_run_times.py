@@ -1,5 +1,7 @@
 """How long a job is expected to run: of its own kind first, given how long it has run, and never over its limit."""
 
+import statistics
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +10,7 @@ from msgspec.structs import replace
 from gpusched.model.job import Submission
 from gpusched.model.workload import Role
 from gpusched.scheduling import run_times
-from gpusched.scheduling.run_times import PRIOR, RunTimesSeen, kinds_of, left_after
+from gpusched.scheduling.run_times import PRIOR, RunTimes, RunTimesSeen, kinds_of, left_after, middle_of
 from tests.planner.building import ask
 from tests.scheduling.queueing import part, submission
 
@@ -132,3 +134,23 @@ def test_the_kinds_that_ended_longest_ago_are_forgotten() -> None:
         found.add(("often", f"once {number}"), 7.0)
     assert len(found._by_kind) == 5000
     assert found.expected(("often",)) == (7.0,) * 50
+
+
+_adds = st.tuples(st.lists(st.sampled_from("abcd"), min_size=1, max_size=3, unique=True), st.integers(1, 99))
+
+
+@given(st.lists(_adds, max_size=30))
+def test_what_is_expected_is_as_if_it_were_asked_for_the_first_time(adds: list[tuple[list[str], int]]) -> None:
+    asked, kinds = RunTimesSeen(), ("a", "b", "c")
+    for number, (of, seconds) in enumerate(adds):
+        asked.add(of, float(seconds))
+        new = RunTimesSeen()
+        for each, ran_s in adds[: number + 1]:
+            new.add(each, float(ran_s))
+        for first in range(len(kinds) + 1):
+            assert asked.expected(kinds[first:]) == new.expected(kinds[first:])
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=9).map(sorted).map(tuple))
+def test_the_middle_is_the_median(sample: RunTimes) -> None:
+    assert middle_of(sample) == statistics.median(sample)
