@@ -27,6 +27,7 @@ from gpusched.model.job import Submission
 from gpusched.model.status import ENDED, JOB_TERMINAL, JobState
 from gpusched.probe.base import require_usable
 from gpusched.scheduling.decision import Decision, Running, Start
+from gpusched.scheduling.group_places import Limits
 from gpusched.scheduling.machine import MachineSnapshot
 from gpusched.scheduling.outlook import QueueSnapshot
 from gpusched.scheduling.scheduler import schedule
@@ -123,7 +124,7 @@ class Queue:
         waiting = [job for job in queued if job.id in live and not live[job.id].stop_asked]
         waiting = list(offered(self._state, waiting, blocked, _OFFERED))
         running = self._running()  # before the locks: it reads files of the jobs
-        bounds = {"limits": limits_of(self._state.jobs), "at_most": at_most(self._state)}
+        limits = Limits(limits_of(self._state.jobs), at_most(self._state))
         with self._snapshots(waiting, host) as (snapshots, directories):
             decision = schedule(
                 waiting,
@@ -133,12 +134,12 @@ class Queue:
                 self._state.settings,
                 time.time(),
                 expected=self._state.expectations.expected,
-                **bounds,
+                limits=limits,
             )
             self._state.why = _with_arrays(waiting, decision.why)
             started = (job for job in live.values() if job.state is not JobState.QUEUED)
             self._state.queue_seen = QueueSnapshot(
-                tuple(waiting), tuple(started), snapshots, blocked, time.time(), **bounds
+                tuple(waiting), tuple(started), snapshots, blocked, time.time(), limits
             )
             self._note_faults(decision.faults, waiting)
             jobs = {job.id: job for job in waiting}

@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from gpusched.scheduling.decision import Running
 from gpusched.scheduling.wait_reasons import array_full, array_place_kept, group_full, group_place_kept
 
-__all__ = ["Bound", "GroupPlaces"]
+__all__ = ["NO_LIMITS", "Bound", "GroupPlaces", "Limits"]
 
 Bound = tuple[str, str]
 """What has a limited number of places: `group` or `array`, and its name."""
@@ -17,12 +18,22 @@ _FULL: Final = {_GROUP: group_full, _ARRAY: array_full}
 _KEPT: Final = {_GROUP: group_place_kept, _ARRAY: array_place_kept}
 
 
-class GroupPlaces:
-    """The places of the groups and arrays that have a limit, each by name."""
+class Limits(NamedTuple):
+    """How many jobs of each group, and members of each array, may run at the same time, where there is a limit."""
 
-    def __init__(self, groups: Mapping[str, int], arrays: Mapping[str, int], running: Iterable[Running]) -> None:
-        self._limits = {(_GROUP, name): most for name, most in groups.items()}
-        self._limits |= {(_ARRAY, name): most for name, most in arrays.items()}
+    groups: Mapping[str, int] = MappingProxyType({})
+    arrays: Mapping[str, int] = MappingProxyType({})
+
+
+NO_LIMITS: Final = Limits()
+
+
+class GroupPlaces:
+    """The places of the groups and arrays that have a limit."""
+
+    def __init__(self, limits: Limits, running: Iterable[Running]) -> None:
+        self._limits = {(_GROUP, name): most for name, most in limits.groups.items()}
+        self._limits |= {(_ARRAY, name): most for name, most in limits.arrays.items()}
         self._running = Counter(bound for job in running for bound in self.bounds(job.group, job.array))
         self._heads: dict[Bound, list[str]] = {}
 

@@ -20,6 +20,7 @@ from gpusched.planner.capacity import device_capacities
 from gpusched.scheduling.alternatives import alternatives
 from gpusched.scheduling.decision import Decision, Running
 from gpusched.scheduling.forecast import BY_STRATA, drawn_ends
+from gpusched.scheduling.group_places import NO_LIMITS, Limits
 from gpusched.scheduling.machine import MachineSnapshot
 from gpusched.scheduling.run_times import RunTimes
 from gpusched.scheduling.scheduler import queue_order, schedule
@@ -48,8 +49,7 @@ class Predictions(Protocol):
 class QueueSnapshot(NamedTuple):
     """What the scheduler has seen at `now` (Unix seconds): jobs that wait and that live, machines, who is blocked.
 
-    `limits`: of groups, how many of their jobs may run at the same time; `at_most`: of arrays. `more`: how many members
-    of an array come after those that wait here.
+    `more`: how many members of an array come after those that wait here.
     """
 
     waiting: tuple[Job, ...]
@@ -57,8 +57,7 @@ class QueueSnapshot(NamedTuple):
     snapshots: Mapping[str | None, MachineSnapshot]
     blocked: Mapping[str, str]
     now: float
-    limits: Mapping[str, int] = MappingProxyType({})
-    at_most: Mapping[str, int] = MappingProxyType({})
+    limits: Limits = NO_LIMITS
     more: Mapping[str, int] = MappingProxyType({})
 
 
@@ -132,15 +131,7 @@ class Outlook:
         running = [self._predictions.running(job, now) for job in live]
         seen, expected = self._seen, self._predictions.expected
         return schedule(
-            waiting,
-            running,
-            snapshots,
-            seen.blocked,
-            self._settings,
-            now,
-            expected=expected,
-            limits=seen.limits,
-            at_most=seen.at_most,
+            waiting, running, snapshots, seen.blocked, self._settings, now, expected=expected, limits=seen.limits
         )
 
     def _start_in(self, future: int) -> Generator[None, None, float]:

@@ -11,7 +11,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from operator import attrgetter, itemgetter
-from types import MappingProxyType
 from typing import Final, ParamSpec
 
 from gpusched.errors import GpuschedError, NeverFits
@@ -22,7 +21,7 @@ from gpusched.model.plan import Plan
 from gpusched.scheduling.backfill import Ends, HeadReservation
 from gpusched.scheduling.decision import Decision, Running, Start
 from gpusched.scheduling.forecast import drawn_ends
-from gpusched.scheduling.group_places import Bound, GroupPlaces
+from gpusched.scheduling.group_places import NO_LIMITS, Bound, GroupPlaces, Limits
 from gpusched.scheduling.machine import Fit, Machine, MachineSnapshot
 from gpusched.scheduling.run_times import PRIOR, RunTimes, middle_of
 from gpusched.scheduling.wait_reasons import no_place_left, place_kept, when_expected, would_delay
@@ -61,17 +60,15 @@ def schedule(
     now: float,
     *,
     expected: Callable[[Job], RunTimes] = lambda _: PRIOR,
-    limits: Mapping[str, int] = MappingProxyType({}),
-    at_most: Mapping[str, int] = MappingProxyType({}),
+    limits: Limits = NO_LIMITS,
 ) -> Decision:
     """Return what to do with the queue `waiting`. `snapshots` has this host under None, described machines by name.
 
     `expected` returns how long a job may run. `blocked` are the jobs that may not start whatever is free, with the
-    reason. `limits`: of groups, how many of their jobs may run at the same time; `at_most`: of arrays. `now` in Unix
-    seconds.
+    reason. `now` in Unix seconds.
     `python -m bench.queue_trace pass` shows how long it takes.
     """
-    one_pass = _Pass(running, snapshots, settings, now, expected, GroupPlaces(limits, at_most, running))
+    one_pass = _Pass(running, snapshots, settings, now, expected, GroupPlaces(limits, running))
     levels: dict[int, list[Job]] = {}
     for job in waiting:
         levels.setdefault(_priority(job), []).append(job)

@@ -12,6 +12,7 @@ from gpusched.model.lease import Lease
 from gpusched.model.plan import Request
 from gpusched.model.workload import Role, Workload
 from gpusched.scheduling.decision import Decision, Running
+from gpusched.scheduling.group_places import Limits
 from gpusched.scheduling.machine import MachineSnapshot
 from gpusched.scheduling.run_times import PRIOR, RunTimes
 from gpusched.scheduling.scheduler import schedule
@@ -93,8 +94,7 @@ def decide(
         settings,
         now,
         expected=expected,
-        limits=limits or {},
-        at_most=at_most or {},
+        limits=Limits(limits or {}, at_most or {}),
     )
 
 

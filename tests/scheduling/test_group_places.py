@@ -12,6 +12,7 @@ from gpusched.model.job import CommandRequest
 from gpusched.model.lease import Lease
 from gpusched.scheduling.decision import Decision, Running
 from gpusched.scheduling.forecast import drawn_ends
+from gpusched.scheduling.group_places import Limits
 from gpusched.scheduling.machine import MachineSnapshot
 from gpusched.scheduling.run_times import PRIOR
 from gpusched.scheduling.scheduler import schedule
@@ -80,7 +81,7 @@ def test_jobs_without_a_device_and_on_other_machines_count_in_the_same_group() -
     snapshots: dict[str | None, MachineSnapshot] = {
         name: MachineSnapshot(inventory=host(100)) for name in (None, "other")
     }
-    decision = schedule(jobs, [], snapshots, {}, SETTINGS, 0.0, limits={"sweep": 2})
+    decision = schedule(jobs, [], snapshots, {}, SETTINGS, 0.0, limits=Limits({"sweep": 2}))
     assert started(decision) == ["a", "b"]
 
 
@@ -133,7 +134,7 @@ def test_the_last_place_of_a_group_is_kept_for_one_head_and_there_is_no_second_o
     snapshots: dict[str | None, MachineSnapshot] = {
         name: MachineSnapshot(inventory=host(100), leases=(lease("old", 50, user="bob"),)) for name in (None, "other")
     }
-    decision = schedule(jobs, [], snapshots, {}, SETTINGS, 0.0, limits={"sweep": 1})
+    decision = schedule(jobs, [], snapshots, {}, SETTINGS, 0.0, limits=Limits({"sweep": 1}))
     assert started(decision) == ["small"], "it waits for no head on its machine"
     assert decision.why["there"].endswith("is kept for head, which is before it")
 
@@ -201,7 +202,9 @@ class World:
             for name, (mine, began, _) in self.running.items()
             for limit in [mine.submission.time_limit_s if mine.submission else None]
         ]
-        return schedule(waiting, live, snapshots, {}, self.settings, self.now, expected=lambda _: PRIOR, limits=limits)
+        return schedule(
+            waiting, live, snapshots, {}, self.settings, self.now, expected=lambda _: PRIOR, limits=Limits(limits)
+        )
 
     def number_of(self, group: str | None) -> int:
         return sum(group_of(mine) == group for mine, _, _ in self.running.values())

@@ -16,6 +16,7 @@ from gpusched.model.status import JobState
 from gpusched.scheduling.alternatives import alternatives
 from gpusched.scheduling.decision import Running
 from gpusched.scheduling.forecast import FUTURES, drawn_ends
+from gpusched.scheduling.group_places import Limits
 from gpusched.scheduling.machine import MachineSnapshot
 from gpusched.scheduling.outlook import Outlook, QueueSnapshot
 from gpusched.scheduling.run_times import RunTimes, left_after
@@ -64,7 +65,7 @@ def outlook(
     ours = (*running, *(live(name) for name in sorted(names)))
     snapshot = MachineSnapshot(inventory=inventory, leases=tuple(leases))
     seen = QueueSnapshot(
-        tuple(waiting), ours, {None: snapshot}, blocked or {}, 0.0, limits or {}, at_most or {}, more or {}
+        tuple(waiting), ours, {None: snapshot}, blocked or {}, 0.0, Limits(limits or {}, at_most or {}), more or {}
     )
     found = Outlook(waiting[-1], seen, known, EXPECTING, longest_s)
     while not found.step():
