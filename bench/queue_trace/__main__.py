@@ -16,6 +16,7 @@ from typing import Final
 
 from bench.queue_trace.experiments import (
     BETWEEN,
+    CROWDS,
     FRONTIER,
     POPULATIONS,
     QUEUES,
@@ -84,10 +85,9 @@ def _passes(typed: argparse.Namespace, tasks: Sequence[Task], seed: int) -> Iter
     for devices in typed.devices:
         for waiting in typed.waiting:
             for limits in ("none", "x1-5"):
-                for alike in (True, False):
-                    needs = "126 needs" if alike else "1,000 needs"
-                    found = pass_times(tasks, devices, waiting, seed, limits, alike=alike)
-                    yield {"devices": devices, "waiting": waiting, "limits": limits, "needs": needs}, found
+                for crowd in typed.only or CROWDS:
+                    found = pass_times(tasks, devices, waiting, seed, limits, crowd)
+                    yield {"devices": devices, "waiting": waiting, "limits": limits, "needs": crowd}, found
 
 
 def _history(typed: argparse.Namespace, tasks: Sequence[Task], seed: int) -> Iterator[Row]:
@@ -139,7 +139,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--ended", type=int, nargs="+", default=[100_000], help="for history: how many jobs have ended")
     parser.add_argument("--most-gpus", type=int, default=8, help="leave out tasks that ask for more")
     parser.add_argument("--shares", action="store_true", help="only tasks that ask for a part of a device")
-    parser.add_argument("--only", nargs="+", default=[], help="only the queues of these names")
+    parser.add_argument("--only", nargs="+", default=[], help="only the queues, for pass the crowds, of these names")
     parser.add_argument("--processes", type=int, default=None, help="how many at a time; pass, history: always one")
     parser.add_argument("--write", action="store_true", help="write docs/queue.json and docs/benchmarks.md")
     typed = parser.parse_args()

@@ -10,14 +10,16 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 
 from bench.queue_trace.bounds import clairvoyant
-from bench.queue_trace.ours import Gpusched, LaunchPlacement, RunPlacement, host, submission_of
+from bench.queue_trace.ours import Gpusched, LaunchPlacement, RunPlacement, host, launch_of, submission_of
 from bench.queue_trace.peers import Conservative, Counted, Fragmentation, PeerQueue, share_rules
 from bench.queue_trace.simulation import Queue, simulate
 from bench.queue_trace.trace import MILLI, SHAPES, Arrival, Limits, People, Task, arrivals
+from gpusched.model.job import Submission
 from gpusched.scheduling.run_times import PRIOR, RunTimesSeen, kinds_of
 
 __all__ = [
     "BETWEEN",
+    "CROWDS",
     "FRONTIER",
     "POPULATIONS",
     "QUEUES",
@@ -108,12 +110,19 @@ def _ours(
     )
 
 
+_OURS_AS_LAUNCHES: Final = "gpusched, all as launches of one process"
 _REPEATED: Final = tuple(
     Contender(f"gpusched, commands repeated, {name}", _ours(), people=people)
     for name, people in POPULATIONS.items()
     if people.spread is not None
 )
 _SHAPES: Final = Contender("gpusched, shapes", _ours())
+_LAUNCHES: Final = tuple(
+    Contender(
+        f"{_OURS_AS_LAUNCHES}, {name}", lambda _, devices: Gpusched(host(devices), submitted=launch_of), people=people
+    )
+    for name, people in (("spread 1", POPULATIONS["spread 1"]), ("shapes", SHAPES))
+)
 _FIFO: Final = Contender("FIFO", _peer("fifo"))
 _EASY: Final = Contender("EASY, limits 1 to 5 times too long", _peer("easy"), "x1-5")
 _GREEDY: Final = Contender("greedy: whatever fits", _peer("greedy"))
@@ -121,6 +130,7 @@ _GREEDY: Final = Contender("greedy: whatever fits", _peer("greedy"))
 QUEUES: Final = (
     *_REPEATED,
     _SHAPES,
+    *_LAUNCHES,
     Contender("gpusched, shapes, limits 1 to 5 times too long", _ours(), "x1-5"),
     Contender("gpusched strict, no limits", _ours(strict=True)),
     Contender("gpusched strict, limits 1 to 5 times too long", _ours(strict=True), "x1-5"),
@@ -255,21 +265,40 @@ def forecasts(
     return found | ({"off h": float(np.median(np.abs(began - middle))) / 3600} if known else {})
 
 
+def _another_part(job: Arrival) -> Arrival:
+    return job._replace(task=job.task._replace(gpus=0, milli=1 + job.number % MILLI))
+
+
+class Crowd(NamedTuple):
+    """What waits in a pass that is timed: how each job is submitted, and what differs from the trace."""
+
+    submitted: Callable[[Arrival], Submission] = submission_of
+    change: Callable[[Arrival], Arrival] = lambda job: job
+
+
+CROWDS: Final = {
+    "126 needs": Crowd(),
+    "1,000 needs": Crowd(change=_another_part),
+    "each command new": Crowd(change=lambda job: job._replace(earlier=())),
+    "all launches of one process": Crowd(submitted=launch_of),
+}
+
+
 def pass_times(
-    tasks: Sequence[Task], devices: int, waiting: int, seed: int, limits: Limits, *, alike: bool
+    tasks: Sequence[Task], devices: int, waiting: int, seed: int, limits: Limits, crowd: str
 ) -> dict[str, float]:
     """Return the CPU time (ms) of a pass over so many waiting jobs: on an idle host, a full one, and after an end.
 
-    Each shape has run fifty times before. Not `alike`: each job asks for another part of a device.
+    `crowd`: which of CROWDS waits. Each shape has run fifty times before.
     """
-    queue = Gpusched(host(devices))
+    submitted, change = CROWDS[crowd]
+    queue = Gpusched(host(devices), submitted=submitted)
     before = {task.shape: task for task in tasks}.values()
     for number, task in enumerate(task for task in before for _ in range(_RUNS_BEFORE)):
         queue.note_before(Arrival(number, task, 0.0), task.run_s * (1 + number % _RUNS_BEFORE))
     coming: list[Arrival] = arrivals(tasks, devices, 1.0, waiting + 8 * devices, seed, limits)
-    for number, job in enumerate(coming):
-        different = job.task._replace(gpus=0, milli=1 + number % MILLI)
-        queue.arrive(job if alike else job._replace(task=different))
+    for job in coming:
+        queue.arrive(change(job))
     now = coming[-1].came
     for _ in range(4):
         queue.starts(now)

@@ -54,12 +54,13 @@ def goals(found: Found) -> Iterator[tuple[str, str]]:
     yield "no head waits beyond the bound on its delay", _bound(found)
     for row in found.get("saturation", ()):
         yield f"{row.of['devices']} GPUs, {row.of['tasks']}: how full launches of the queue get", _as_full(row)
-    for waiting, most in _LONGEST_MS.items():
-        rows = [row for row in found.get("pass", ()) if row.of["waiting"] == waiting]
-        yield (
-            f"a pass over {waiting:,} waiting jobs, all devices full",
-            _at_most(rows, ("full host", "after an end"), most),
-        )
+    for crowd in dict.fromkeys(row.of["needs"] for row in found.get("pass", ())):
+        for waiting, most in _LONGEST_MS.items():
+            rows = [row for row in found["pass"] if (row.of["waiting"], row.of["needs"]) == (waiting, crowd)]
+            yield (
+                f"a pass over {waiting:,} waiting jobs, all devices full: {crowd}",
+                _at_most(rows, ("full host", "after an end"), most),
+            )
     yield "a prediction after 100,000 jobs", _at_most(found.get("history", ()), ("each",), _HISTORY_MS)
     for row in found.get("predictions", ()):
         yield f"predictions, {row.of['commands']}: nearer than the last two of the same", _nearer(row)

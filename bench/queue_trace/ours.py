@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -30,15 +30,16 @@ from gpusched.scheduling.scheduler import schedule
 from gpusched.settings import Settings
 from gpusched.storage.job import Job
 
-__all__ = ["Gpusched", "LaunchPlacement", "RunPlacement", "host", "submission_of"]
+__all__ = ["Gpusched", "LaunchPlacement", "RunPlacement", "host", "launch_of", "submission_of"]
 
 _SETTINGS: Final = Settings(state_dir=Path("/-"), runtime_dir=Path("/-"), lease_dir=Path("/-"), most_jobs=100_000)
 _RULES: Final = Rules(context_mib=_SETTINGS.context_mib, headroom=_SETTINGS.headroom)
 _WORKLOAD: Final = Workload(name="run", roles=(Role(name="command", command=("true",)),))
+_MIB: Final = 16_384
 _NOBODY: Final = Submission(workload=_WORKLOAD, cwd="/", environ={}, python="-", xla_variable="-")
 
 
-def host(devices: int, mib: int = 16_384) -> Inventory:
+def host(devices: int, mib: int = _MIB) -> Inventory:
     """Return a host of so many equal, idle devices."""
     cards = (Device(index=i, uuid=f"GPU-{i}", name="card", memory_total_mib=mib) for i in range(devices))
     return Inventory(host="here", source="profile", devices=tuple(cards), cpus=tuple(range(4 * devices)))
@@ -54,6 +55,27 @@ def submission_of(job: Arrival) -> Submission:
     argv = ("of a shape", *job.task.shape) if job.earlier is None else (str(job.number),)
     workload = replace(_WORKLOAD, roles=(Role(name="command", command=argv),))
     return replace(_NOBODY, workload=workload, command=request_of(job.task), time_limit_s=job.limit_s)
+
+
+def launch_of(job: Arrival, mib: int = _MIB) -> Submission:
+    """Return the same as a `launch -d` of one process: what it needs is its role's."""
+    workload = replace(_WORKLOAD, name="one", roles=(Role(name="trainer", command=("true",)),))
+    options = repr(job.task.shape if job.earlier is None else job.number)
+    return replace(
+        _NOBODY,
+        workload=workload,
+        options=options,
+        request=_launch_request(job.task, mib),
+        grow=False,
+        time_limit_s=job.limit_s,
+    )
+
+
+def _launch_request(task: Task, mib: int) -> Request:
+    share = mib * (10_000 - _RULES.headroom) // 10_000
+    memory = None if task.gpus else Memory(min_mib=share * task.milli // MILLI - _RULES.context_mib)
+    role = RoleRequest(name="trainer", count=1, memory=memory, devices=task.gpus or None)
+    return Request(workload="one", roles=(role,))
 
 
 class RunPlacement:
@@ -84,10 +106,7 @@ class LaunchPlacement:
 
     def place(self, task: Task) -> bool:
         """Return whether the task had a place."""
-        share = (self._inventory.devices[0].memory_total_mib or 0) * (10_000 - _RULES.headroom) // 10_000
-        memory = None if task.gpus else Memory(min_mib=share * task.milli // MILLI - _RULES.context_mib)
-        role = RoleRequest(name="trainer", count=1, memory=memory, devices=task.gpus or None)
-        request = Request(workload="one", roles=(role,))
+        request = _launch_request(task, self._inventory.devices[0].memory_total_mib or 0)
         try:
             found = plan(request, self._inventory, self._leases, self._rules)
         except DoesNotFit:
@@ -111,8 +130,10 @@ class Gpusched:
         strict: bool = False,
         most_delay_s: float | None = None,
         pass_every_s: float | None = None,
+        submitted: Callable[[Arrival], Submission] = submission_of,
     ) -> None:
         self._inventory = inventory
+        self._submitted = submitted
         self.settings = replace(_SETTINGS, strict=strict)
         if most_delay_s is not None:
             self.settings = replace(self.settings, most_delay_s=most_delay_s)
@@ -136,7 +157,7 @@ class Gpusched:
 
     def arrive(self, job: Arrival) -> None:
         """Take a job in."""
-        taken = _job(job)
+        taken = self._job(job)
         for run_s in job.earlier or ():
             self.note_before(job, run_s)
         self.waiting[job.number] = self.live[taken.id] = taken
@@ -193,7 +214,7 @@ class Gpusched:
 
     def note_before(self, job: Arrival, run_s: float) -> None:
         """Note that such a job ran before, for so long."""
-        self._note_end(replace(_job(job), started=0.0), run_s)
+        self._note_end(replace(self._job(job), started=0.0), run_s)
 
     def _note_end(self, job: Job, now: float) -> None:
         self.expectations.note_end(replace(job, state=JobState.SUCCEEDED, ended=now))
@@ -231,9 +252,8 @@ class Gpusched:
         limit_s = None if job.submission is None else job.submission.time_limit_s
         self._ends[number] = now + (self._runs_s[number] if limit_s is None else limit_s)
 
-
-def _job(job: Arrival) -> Job:
-    return Job(id=f"run-{job.number}", run_dir=f"/{job.number}", created=job.came, submission=submission_of(job))
+    def _job(self, job: Arrival) -> Job:
+        return Job(id=f"run-{job.number}", run_dir=f"/{job.number}", created=job.came, submission=self._submitted(job))
 
 
 def _number(job: str) -> int:

@@ -27,10 +27,13 @@ _ABOUT: Final = """\
 The real scheduler in simulated time (`python -m bench.queue_trace`): jobs come by chance, with sizes and run times of
 the public openb trace of Alibaba, and keep the GPUs busy to 90 % or ask for 110 % of them. No job runs for more than a
 day: 81 of the 7,064 tasks did, for up to five months, and are cut to a day; the 861 that have no run time get the
-median of the others. As many jobs may run at a time as have room (`most_jobs` is no bound here). Means of all seeds,
-± half of the 95 % interval; `worst`, `latest` and `longest` are the largest of all seeds, `heads past the bound` and
-`beyond the bound` are sums over all seeds. The seeds differ much, and alike for all rows. So quotients compare seed by
-seed, with the interval that the pairs give.
+median of the others. As many jobs may run at a time as have room: on 64 GPUs that is more than `most_jobs` lets run by
+default (64). All jobs are commands of one process, but for the rows of launches. Where commands are repeated, five
+runs of each are known when it comes; a daemon that has just started knows those of the last thousand jobs. Of the jobs
+that may pass a head gpusched starts the shortest first, and EASY the oldest; *EASY, shortest first* has our order.
+Means of all seeds, ± half of the 95 % interval; `worst`, `latest` and `longest` are the largest of all seeds, `heads
+past the bound` and `beyond the bound` are sums over all seeds. The seeds differ much, and alike for all rows. So
+quotients compare seed by seed, with the interval that the pairs give.
 
 ![Mean waits, and what the bound on a head's delay costs](images/queue.png)
 """
@@ -181,14 +184,21 @@ def _saturation(rows: Sequence[Measured]) -> str:
 
 
 def _passes(rows: Sequence[Measured]) -> str:
-    about = "The decision of one pass over the queue, CPU time in ms; each need has fifty earlier run times"
-    lines = [[_queue_of(row), *(_cell(row, one) for one in ("full host", "after an end", "longest"))] for row in rows]
-    return _table(f"{about} ({_seeds(rows)}):", ["", "nothing changed", "after an end", "the longest"], lines)
+    about = (
+        "The decision of one pass over the queue, CPU time in ms; each need has fifty earlier run times. On an idle "
+        "host one pass gives all devices away; on a full one a pass comes while nothing has changed, and one after an "
+        "end"
+    )
+    figures = ("idle host", "full host", "after an end", "longest")
+    lines = [[_queue_of(row), *(_cell(row, one) for one in figures)] for row in rows]
+    return _table(
+        f"{about} ({_seeds(rows)}):", ["", "idle host", "nothing changed", "after an end", "the longest"], lines
+    )
 
 
 def _queue_of(row: Measured) -> str:
     of = row.of
-    return f"{of['devices']} devices, all full, {of['waiting']:,} waiting, limits: {of['limits']}, {of['needs']}"
+    return f"{of['devices']} devices, {of['waiting']:,} waiting, limits: {of['limits']}, {of['needs']}"
 
 
 def _history(rows: Sequence[Measured]) -> str:

@@ -54,9 +54,9 @@ def test_the_page_has_means_goals_and_what_each_row_is_of(tmp_path: Path) -> Non
     assert "no head waits beyond the bound on its delay | met: 0 of 8 heads that were late by more" in page
     assert "64 GPUs, 90%: mean wait of shapes, by that of" in page
     assert "not measured" in page
-    assert "| 64 devices, all full, 10,000 waiting, limits: none, 126 needs | 31 |  | 40 |" in page
+    assert "| 64 devices, 10,000 waiting, limits: none, 126 needs |  | 31 |  | 40 |" in page
     assert "| 100,000 | 16 | 0.002 |" in page
-    assert "| a pass over 10,000 waiting jobs, all devices full | met: 31 ms in the slowest case" in page
+    assert "| a pass over 10,000 waiting jobs, all devices full: 126 needs | met: 31 ms in the slowest case" in page
     assert "| a prediction after 100,000 jobs | met: 0.002 ms" in page
     assert "| 4 GPUs, default: how full launches of the queue get | not met: 80.00 %, best fit 81.00;" in page
     assert "| 81 |" in page  # "worst fit" is a mean, as the others are

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from bench.queue_trace.bounds import clairvoyant
 from bench.queue_trace.experiments import (
     BETWEEN,
+    CROWDS,
     QUEUES,
     forecasts,
     pass_times,
@@ -16,10 +17,12 @@ from bench.queue_trace.experiments import (
     shares_and_whole_hosts,
     waits,
 )
-from bench.queue_trace.ours import Gpusched, LaunchPlacement, RunPlacement, host
+from bench.queue_trace.ours import Gpusched, LaunchPlacement, RunPlacement, host, launch_of, submission_of
 from bench.queue_trace.peers import Conservative, Counted, Fragmentation, PeerQueue, share_rules
 from bench.queue_trace.simulation import Queue, simulate
 from bench.queue_trace.trace import SHAPES, Arrival, People, Task, arrivals, read_trace
+from gpusched.execution.plans import plan_for
+from gpusched.leases.directory import leases_of_replicas
 from tests.planner.building import dice
 
 BEST = share_rules([Task(1, 1000)], dice(0))["best fit"]
@@ -211,10 +214,26 @@ def test_commands_that_always_take_as_long_are_predicted_to_the_second_and_shape
     assert all(20 < each["limits"] < 60 for each in (same, shapes))  # 1 to 5 times too long
 
 
-def test_a_pass_is_timed_on_an_idle_and_on_a_full_host_and_after_an_end() -> None:
-    found = pass_times(read_trace(), 2, 20, 0, "none", alike=True)
+@pytest.mark.parametrize("crowd", CROWDS)
+def test_a_pass_is_timed_on_an_idle_and_on_a_full_host_and_after_an_end(crowd: str) -> None:
+    found = pass_times(read_trace(), 2, 20, 0, "none", crowd)
     assert list(found) == ["idle host", "full host", "after an end", "longest"]
     assert min(found.values()) > 0
+
+
+def test_a_launch_of_one_process_gets_what_the_command_of_the_same_task_gets() -> None:
+    for task in {task.shape: task for task in read_trace()}.values():
+        job, here = Arrival(0, task, 0.0), host(8)
+        command, launch = (
+            [
+                one
+                for replica in plan_for(asked, here, (), Gpusched(here).settings).replicas
+                for one in leases_of_replicas([replica], "x")
+            ]
+            for asked in (submission_of(job), launch_of(job))
+        )
+        assert [(one.device_uuid, one.whole) for one in command] == [(one.device_uuid, one.whole) for one in launch]
+        assert [one.share_mib for one in command] == pytest.approx([one.share_mib for one in launch], abs=2)
 
 
 @pytest.mark.parametrize(("delay_s", "past"), [(600.0, True), (1e9, False)])
