@@ -62,7 +62,7 @@ class Queue:
 
     def due(self) -> float | None:
         """Return when the next pass is due, None while no job waits."""
-        if self._awaits_reading or not self._queued():
+        if self._awaits_reading or next(self._queued(), None) is None:
             return None
         return self._rested if self._state.queue_changed else max(self._rested, self._next)
 
@@ -74,7 +74,7 @@ class Queue:
             return
         if due is not None and now < due:
             return
-        queued = self._queued()
+        queued = list(self._queued())
         if not queued or self._is_stalled(now) or self._is_flooded(now):
             self._awaits_reading = False
             return
@@ -113,9 +113,9 @@ class Queue:
         self._rested = now + _FLOOD_S
         return now - self._flooded_since < _LONGEST_FLOOD_S
 
-    def _queued(self) -> list[Job]:
+    def _queued(self) -> Iterator[Job]:
         queued = (job for job in self._state.jobs.live.values() if job.state is JobState.QUEUED)
-        return [job for job in queued if may_start(self._state, job)]
+        return (job for job in queued if may_start(self._state, job))
 
     def _decide(self, queued: list[Job], host: Inventory | None, now: float) -> float:
         """Decide, and prepare what is to start; return when it was decided."""
