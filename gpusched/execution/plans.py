@@ -114,18 +114,35 @@ def on_single_devices(submission: Submission) -> tuple[Submission, int | None]:
 
     Of devices that the job could be on (`could_be_on`), it fits where the first is feasible on that many of them alone.
     """
-    if submission.command is None:
+    if submission.command is not None:
+        number = submission.command.devices or 1
+        return replace(submission, command=replace(submission.command, devices=1)) if number > 1 else submission, number
+    alone, request = _alone_on_devices(submission), submission.request
+    if alone is None or request is None:
         return submission, None
-    number = submission.command.devices or 1
-    return replace(submission, command=replace(submission.command, devices=1)) if number > 1 else submission, number
+    if alone.devices is None or alone.devices == 1:
+        return submission, 1
+    roles = tuple(replace(role, devices=1) if role is alone else role for role in request.roles)
+    return replace(submission, request=replace(request, roles=roles)), int(alone.devices)
+
+
+def _alone_on_devices(submission: Submission) -> RoleRequest | None:
+    """Return the role of the only replica that needs a device, or a number of them; None where there are others."""
+    if submission.request is None or submission.maximise is not None:
+        return None
+    roles = [role for role in submission.request.roles if role.on_device and role.count]
+    return roles[0] if len(roles) == 1 and roles[0].count == 1 and roles[0].devices != "all" else None
 
 
 def mib_lacking(submission: Submission, capacity: DeviceCapacity, settings: Settings) -> int | None:
-    """Return how many MiB of a device must become free for a command to have room there; None: all that it has."""
-    if submission.command is None:
-        return None
-    single = replace(submission.command, devices=1) if submission.command.devices else submission.command
-    return lacking_mib(single, capacity, settings.context_mib)
+    """Return how many MiB of a device must become free for a job that is on single devices; None: all that it has."""
+    if submission.command is not None:
+        single = replace(submission.command, devices=1) if submission.command.devices else submission.command
+        return lacking_mib(single, capacity, settings.context_mib)
+    alone = _alone_on_devices(submission)
+    if alone is None or alone.memory is None or capacity.alone:
+        return 0 if is_feasible(on_single_devices(submission)[0], [capacity], settings) else None
+    return max(0, alone.memory.min_mib + alone.context_or(settings.context_mib) - capacity.plannable_mib)
 
 
 def could_be_on(submission: Submission, capacity: DeviceCapacity, settings: Settings) -> bool:

@@ -15,9 +15,10 @@ from gpusched.leases.directory import leases_of_plan
 from gpusched.model.device import ComputeMode, DeviceProcess, Inventory
 from gpusched.model.job import CommandRequest
 from gpusched.model.lease import Lease
-from gpusched.model.plan import Request
+from gpusched.model.plan import Request, RoleRequest
 from gpusched.planner.capacity import DeviceCapacity, device_capacities
 from gpusched.planner.command import command_fits, lacking_mib
+from gpusched.planner.policies import POLICIES
 from gpusched.scheduling.backfill import Ends, HeadReservation, Release, amounts_of, places_of, releases_of
 from gpusched.scheduling.decision import Decision, Running
 from gpusched.scheduling.forecast import FUTURES, DeviceForecast, DeviceWait
@@ -287,6 +288,47 @@ def test_what_a_job_would_hold_is_what_its_plan_gives_it(
         planned = None
     found = machine.leases_without(asked, avoid, "x")
     assert (found and found[0]) == planned
+
+
+alone = st.one_of(
+    st.integers(1, 2).map(whole),
+    st.integers(1, 90).map(memory),
+    st.sampled_from([0.2, 0.5, 1.0]).map(part),
+    st.builds(
+        lambda least, share: ask(actor=(1, least, share) if share else (1, least)),
+        st.integers(1, 90),
+        st.sampled_from([None, 0.3]),
+    ),
+    st.builds(
+        lambda devices: Request(
+            workload="towers", roles=(RoleRequest(name="learner", count=1, memory=None, devices=devices),)
+        ),
+        st.integers(1, 2),
+    ),
+)
+
+
+@settings(max_examples=300)
+@given(
+    alone, totals, st.lists(st.integers(0, 60), max_size=3), st.lists(spread, max_size=4), st.sampled_from([*POLICIES])
+)
+def test_what_is_one_process_fits_where_enough_devices_have_room_and_none_lacks_any(
+    need: CommandRequest | Request,
+    memory_mib: list[int],
+    used: list[int],
+    holders: list[tuple[str | None, dict[int, int]]],
+    policy: str,
+) -> None:
+    inventory, _, leases = situation(memory_mib, used, holders)
+    asked = submission(need, policy=policy if isinstance(need, Request) else None)
+    single, number = on_single_devices(asked)
+    assert number is not None
+    every = device_capacities(inventory, leases, 0, None)
+    with_room = [one for one in every if could_be_on(asked, one, SETTINGS) and fits_on(single, [one], SETTINGS)]
+    assert fits_on(asked, every, SETTINGS) == (len(with_room) >= number)
+    for one in every:
+        if could_be_on(asked, one, SETTINGS):
+            assert (mib_lacking(asked, one, SETTINGS) == 0) == (one in with_room)
 
 
 @settings(max_examples=200)
