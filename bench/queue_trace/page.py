@@ -164,7 +164,8 @@ def _forecasts(rows: Sequence[Measured]) -> str:
     about = (
         "What `gpusched why` foretells of a job's start when it comes, of one in 40 of those that wait: how many of "
         "them start within what it calls 80 %, sooner and later (in %), and by how many hours the middle is wrong, in "
-        f"the median. It does not know which jobs will come later and pass ({_seeds(rows)}):"
+        "the median. It does not know which jobs will come later and pass. Here it plays all of its 24 futures; the "
+        f"daemon ends after two seconds of CPU time, behind a hundred jobs with about nine ({_seeds(rows)}):"
     )
     figures = ("within", "sooner", "later", "unknown", "off h")
     lines = [[_where(row, str(row.of["commands"])), *(_cell(row, one) for one in figures)] for row in rows]
