@@ -242,7 +242,7 @@ def why(job: SomeJobs, *, settings: Settings | None = None) -> Why:
 
     name = require_one(job, "job")
     with linked(settings or queue_settings(os.environ), (name,)) as link:
-        found = link.ask(Explain(id=only(name, selected(link, (name,), _SEVERAL))), Explained).why
+        found = link.ask(Explain(id=only(name, selected(link, (name,), _SEVERAL, unbegun=True))), Explained).why
     return Why(**msgspec.structs.asdict(found))
 
 

@@ -5,7 +5,7 @@ import math
 import msgspec
 
 from gpusched.control.messages import Explained
-from gpusched.daemon.arrays import with_later_members
+from gpusched.daemon.arrays import member_that_waits, with_later_members
 from gpusched.daemon.state import DaemonState
 from gpusched.model.status import JobState
 from gpusched.model.why import Why
@@ -25,7 +25,7 @@ class Explanation:
 
     def answer(self, late: bool) -> Explained | None:  # noqa: FBT001 (see PendingReplies.add)
         """Return what is known of the job once all is, or when it is too late for more."""
-        job = self._state.jobs.job(self._id)
+        job = member_that_waits(self._state, self._id) or self._state.jobs.job(self._id)
         found = Why(job=self._state.shown(job))
         if job.state is not JobState.QUEUED:
             return Explained(why=found)

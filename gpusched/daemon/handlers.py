@@ -272,7 +272,7 @@ class Handlers:
             )
 
     def _explain(self, asked: Asked, request: Explain, now: float) -> Explained | None:
-        job = self._known(request.id)
+        job = self._begun_or_not(request.id)
         if job.state is not JobState.QUEUED or not may_start(self._state, job):
             return Explained(why=Why(job=status_of(job)))
         if len(self._explanations) >= _MOST_EXPLANATIONS:

@@ -33,6 +33,7 @@ from gpusched.model.array import Array
 from gpusched.model.job import CommandRequest, ProcessIdentity, QueueChange
 from gpusched.model.selection import Selection
 from gpusched.model.status import ArrayStatus, JobState, JobStatus
+from gpusched.model.why import Why
 from tests.daemon.daemons import Daemon
 from tests.patience import until
 
@@ -303,6 +304,23 @@ def test_an_array_that_runs_is_among_those_that_run_and_who_asks_why_is_answered
     answer = daemon.ask(Explain(id=job, wait_s=60.0))
     assert isinstance(answer, Explained)
     assert answer.why.job.state is JobState.RUNNING
+
+
+def test_who_asks_why_a_member_waits_sees_those_before_it_and_when_it_starts(daemon: Daemon) -> None:
+    daemon.start()
+    job = array(daemon, "sleep 1000", 100, at_most=1)
+    until(lambda: members(daemon, job).live == 1, "the first runs")
+
+    def why() -> Why:
+        answer = daemon.ask(Explain(id=f"{job}[90]", wait_s=60.0))
+        assert isinstance(answer, Explained)
+        return answer.why
+
+    until(lambda: why().place == 90, "a pass has seen that the first runs")
+    found = why()
+    assert (found.job.id, found.job.state) == (f"{job}[90]", JobState.QUEUED)
+    assert (found.waiting, len(found.ahead)) == (99, 89)
+    assert found.starts
 
 
 def test_a_member_that_is_stopped_before_it_has_begun_never_begins_until_the_array_is_resumed(

@@ -22,6 +22,7 @@ def state(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A daemon's state after a pass; what is found out of it names what it was found out of."""
     monkeypatch.setattr(explanation, "Outlook", lambda _job, queue, *_: SimpleNamespace(queue=queue))
     monkeypatch.setattr(explanation, "with_later_members", lambda _state, queue, _most: queue)
+    monkeypatch.setattr(explanation, "member_that_waits", lambda _state, _id: None)
     jobs = SimpleNamespace(job=lambda _: JOB, problem=None)
     return SimpleNamespace(
         jobs=jobs,
