@@ -71,13 +71,15 @@ def owner_exited(job: Job) -> bool:
 def offered(state: DaemonState, waiting: Iterable[Job], blocked: dict[str, str], most: int) -> Iterator[Job]:
     """Yield the jobs that the scheduler decides on: for an array those of its members that come next.
 
-    An array that may start none is itself among the `blocked`. Of all arrays together `most` members are offered.
+    An array that may start none is itself among the `blocked`. Of all arrays together `most` members are offered. What
+    was promised to an array was so to the first of them.
     """
     waiting = list(waiting)
     each = max(1, most // max(1, sum(job.is_array and job.id not in blocked for job in waiting)))
     for job in waiting:
         if job.is_array and job.id not in blocked:
-            yield from (_member(job, number) for number in state.jobs.arrays[job.id].startable(each))
+            for place, number in enumerate(state.jobs.arrays[job.id].startable(each)):
+                yield replace(_member(job, number), promised=None if place else job.promised)
         else:
             yield job
 
@@ -244,7 +246,6 @@ def _member(job: Job, number: int) -> Job:
         created=next((age for first, age in reversed(job.extended) if first <= number), job.created) + number * _PLACES,
         submission=member_submission(job.submission, job.submission.array, number),
         array=job.id,
-        promised=job.promised,
     )
 
 

@@ -113,6 +113,12 @@ def test_members_never_seem_older_than_they_are_by_over_a_minute_and_keep_their_
         assert came[number] - 60.0 <= age <= came[number] + 0.01
 
 
+def test_what_was_promised_to_an_array_was_so_to_its_next_member_alone() -> None:
+    jobs = Jobs(Array(count=3))
+    jobs.live["calls"] = replace(jobs.live["calls"], promised=50.0)
+    assert [one.promised for one in offered(jobs.state, jobs.live.values(), {}, 64)] == [50.0, None, None]
+
+
 def test_who_asks_sees_the_members_that_are_not_offered_yet() -> None:
     jobs = Jobs(Array(count=500, at_most=3))
     jobs.begin(0)

@@ -197,8 +197,12 @@ def arguments(one: Job) -> list[str]:
 def test_what_has_the_arguments_of_its_own_jobs_guard_is_gone_after_a_stop(host: Host) -> None:
     one = host.start(replica("odd.0", ("sh", "-c", AS_A_GUARD)))
     one.wait_output("odd.0", "begun\n")
-    alike = [words for pid in one.pids() if (words := command_line(pid).split())[-2:] == arguments(one)]
-    assert [words[0] for words in alike].count("sh") == 1
+
+    def alike() -> list[str]:
+        there = (command_line(pid).split() for pid in one.pids())
+        return [words[0] for words in there if words[-2:] == arguments(one)]
+
+    until(lambda: alike().count("sh") == 1, "its sleep is begun: until then that has its arguments, too")
     one.stop()
     one.wait_ended()
     one.wait_gone()
