@@ -74,7 +74,8 @@ def _waits(found: Found, devices: float) -> str:
         loaded = [row for row in rows if row.of["load"] == load_]
         if not loaded:
             continue
-        lines = [[_name(row), *(_cell(row, one) for one in figures), _by(row, easy)] for row in loaded]
+        most = max(len(row.seeds) for row in loaded)
+        lines = [[_name(row, most), *(_cell(row, one) for one in figures), _by(row, easy)] for row in loaded]
         about = f"{devices:g} GPUs, {load_:.0%} load ({_seeds(loaded)}):"
         parts.append(_table(about, ["", *figures, "mean wait by EASY's"], lines))
     return "\n".join(parts)
@@ -89,9 +90,11 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _name(row: Measured) -> str:
+def _name(row: Measured, most: int) -> str:
+    """Return its name, with how many seeds it has if that is not `most`: then only its quotient can be compared."""
     name = str(row.of["queue"])
-    return f"**{name}**" if name.startswith(_OURS) else name
+    name = f"**{name}**" if name.startswith(_OURS) else name
+    return name if len(row.seeds) == most else f"{name} ({len(row.seeds)} seeds)"
 
 
 def _by(row: Measured, other: Measured | None, figure: str = "mean wait h") -> str:

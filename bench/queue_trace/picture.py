@@ -35,6 +35,9 @@ def draw(found: Found, path: Path) -> None:
 
 
 def _draw_waits(axes: "Axes", rows: list[Measured]) -> None:
+    """Draw those of most seeds: means of others cannot be compared with theirs."""
+    most = max(len(row.seeds) for row in rows)
+    rows = [row for row in rows if len(row.seeds) == most]
     names = list(dict.fromkeys(str(row.of["queue"]) for row in rows))
     for place, name in enumerate(names):
         for row in rows:
