@@ -110,7 +110,6 @@ def _ours(
     )
 
 
-_OURS_AS_LAUNCHES: Final = "gpusched, all as launches of one process"
 _REPEATED: Final = tuple(
     Contender(f"gpusched, commands repeated, {name}", _ours(), people=people)
     for name, people in POPULATIONS.items()
@@ -119,9 +118,11 @@ _REPEATED: Final = tuple(
 _SHAPES: Final = Contender("gpusched, shapes", _ours())
 _LAUNCHES: Final = tuple(
     Contender(
-        f"{_OURS_AS_LAUNCHES}, {name}", lambda _, devices: Gpusched(host(devices), submitted=launch_of), people=people
+        f"gpusched, all as launches of one process, {name}",
+        lambda _, devices: Gpusched(host(devices), submitted=launch_of),
+        people=POPULATIONS[name],
     )
-    for name, people in (("spread 1", POPULATIONS["spread 1"]), ("shapes", SHAPES))
+    for name in ("spread 1", "shapes")
 )
 _FIFO: Final = Contender("FIFO", _peer("fifo"))
 _EASY: Final = Contender("EASY, limits 1 to 5 times too long", _peer("easy"), "x1-5")

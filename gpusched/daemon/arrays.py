@@ -1,6 +1,7 @@
 """Arrays in the queue: their members are offered to the scheduler when they may start, and made when they do."""
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -22,6 +23,7 @@ from gpusched.model.job import Submission
 from gpusched.model.status import JOB_TERMINAL, JobState
 from gpusched.probe.reading import Reading
 from gpusched.scheduling.outlook import QueueSnapshot
+from gpusched.scheduling.scheduler import queue_order
 from gpusched.storage.array_table import ArrayProgress
 from gpusched.storage.job import Job
 from gpusched.storage.job_status import status_of
@@ -91,14 +93,17 @@ def at_most(state: DaemonState) -> dict[str, int]:
 
 
 def with_later_members(state: DaemonState, seen: QueueSnapshot, most: int) -> QueueSnapshot:
-    """Return the queue as it was seen, with `most` members of each array, and how many more these have."""
-    waiting, more = [job for job in seen.waiting if job.array not in state.jobs.arrays], dict[str, int]()
-    for array in {job.array or "" for job in seen.waiting} & state.jobs.arrays.keys():
-        there = [job for job in seen.waiting if job.array == array]
-        numbers, progress = {number_of_member(job.id) for job in there}, state.jobs.arrays[array]
-        later = islice((number for number in progress.waiting() if number not in numbers), max(0, most - len(there)))
-        waiting += [*there, *(_member(state.jobs.live[array], number) for number in later)]
-        more[array] = max(0, progress.status().waiting - most)
+    """Return the queue as it was seen, with `most` members of arrays, the first ones, and how many more each has."""
+    waiting, more, listed = list(seen.waiting), dict[str, int](), defaultdict[str, set[int]](set)
+    for job in sorted(waiting, key=queue_order):
+        if job.array is not None and job.array in state.jobs.arrays:
+            listed[job.array].add(number_of_member(job.id))
+    for array, numbers in listed.items():
+        progress, most = state.jobs.arrays[array], max(0, most - len(numbers))
+        later = list(islice((number for number in progress.waiting() if number not in numbers), most))
+        waiting += (_member(state.jobs.live[array], number) for number in later)
+        more[array] = progress.status().waiting - len(later) - sum(map(progress.waits, numbers))
+        most -= len(later)
     return seen._replace(waiting=tuple(waiting), more=more)
 
 

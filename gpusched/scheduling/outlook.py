@@ -84,12 +84,14 @@ class Outlook:
         machine = job.submission.machine if job.submission else None
         possible = (one for one in seen.waiting if one.id not in seen.blocked)
         rivals = [one for one in possible if one.submission and one.submission.machine == machine]
-        self._ahead = sorted((one for one in rivals if queue_order(one) < queue_order(job)), key=queue_order)
+        mine = queue_order(job)
+        self._ahead = sorted((one for one in rivals if queue_order(one) < mine), key=queue_order)
         self.ahead = tuple(one.id for one in self._ahead)
-        self.waiting = len(rivals) + sum(seen.more.get(array, 0) for array in {one.array or "" for one in rivals})
-        # Of an array that is ahead all members are: none of a later job, nor of this one's array, comes between.
-        behind = {one.array for one in rivals if one.id not in self.ahead}
-        unseen = sum(seen.more.get(array, 0) for array in {one.array or "" for one in self._ahead} - behind)
+        arrays = {one.array or "" for one in rivals}
+        self.waiting = len(rivals) + sum(seen.more.get(array, 0) for array in arrays)
+        # Members that are not listed come after those that are: behind this job where one of these is, or is this job.
+        behind = {one.array or "" for one in rivals if queue_order(one) >= mine}
+        unseen = sum(seen.more.get(array, 0) for array in arrays - behind)
         self._is_far = len(self._ahead) + unseen > MOST_AHEAD
         self.place = None if job.id in seen.blocked else len(self.ahead) + unseen + 1
         self._pieces = self._play() if self.place is not None else iter(())

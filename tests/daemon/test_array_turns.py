@@ -128,6 +128,19 @@ def test_who_asks_sees_the_members_that_are_not_offered_yet() -> None:
     wider = with_later_members(jobs.state, seen, 200)
     assert [one.id for one in wider.waiting] == [f"calls[{number}]" for number in range(1, 201)]
     assert wider.more == {"calls": 299}
+    jobs.begin(1)  # since then
+    assert with_later_members(jobs.state, seen, 200).more == {"calls": 299}
+
+
+def test_who_asks_sees_a_bounded_number_of_members_of_all_arrays_those_first_that_come_first() -> None:
+    jobs = Jobs(Array(count=150))
+    older = replace(jobs.live["calls"], id="older", run_dir="/jobs/older", created=0.5)
+    jobs.live["older"], jobs.arrays["older"] = older, ArrayProgress(Array(count=150), [])
+    seen = QueueSnapshot(tuple(offered(jobs.state, jobs.live.values(), {}, 4)), (), {}, {}, 2.0)
+    assert [one.id for one in seen.waiting] == ["calls[0]", "calls[1]", "older[0]", "older[1]"]
+    wider = with_later_members(jobs.state, seen, 200)
+    assert len(wider.waiting) == len({one.id for one in wider.waiting}) == 200
+    assert wider.more == {"older": 0, "calls": 100}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusched.scheduling.forecast import FUTURES, DeviceForecast, DeviceWait, Tenant, WholeForecast, drawn_ends
+from gpusched.scheduling.forecast import (
+    BY_STRATA,
+    FUTURES,
+    DeviceForecast,
+    DeviceWait,
+    Tenant,
+    WholeForecast,
+    drawn_ends,
+)
 
 NOW = 1000.0
 
@@ -118,6 +126,14 @@ def test_the_ends_in_some_of_the_futures_are_spread_over_the_whole_distribution(
         size = max(6, one_in)  # one of each stratum of as many quantiles, two where only one in three is taken
         for begin in range(0, FUTURES, size):
             assert sum(begin <= end < begin + size for end in some) == size // one_in
+
+
+@pytest.mark.parametrize("job", ["run-1", "run-2", "snake-7[3]"])
+def test_the_first_few_futures_in_the_order_of_playing_are_spread_over_the_distribution(job: str) -> None:
+    ends = drawn_ends(job, tuple(float(second) for second in range(FUTURES)), 0.0)
+    assert sorted(BY_STRATA) == list(range(FUTURES))
+    for first in range(0, FUTURES, 4):
+        assert sorted(ends[future] // 6 for future in BY_STRATA[first : first + 4]) == [0, 1, 2, 3]
 
 
 def test_the_ends_of_a_job_are_its_quantiles_in_an_order_that_its_id_decides() -> None:
